@@ -1,0 +1,2 @@
+//! The benchmark programs of Cleat.
+fn main() {}

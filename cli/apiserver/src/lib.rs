@@ -1,0 +1,1 @@
+//! A small Kubernetes API machinery, served from inside another process.

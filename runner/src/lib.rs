@@ -1,0 +1,1 @@
+//! The runtime of Cleat: sharded stateful entities and durable workflows.
