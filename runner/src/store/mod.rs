@@ -1,1 +1,119 @@
 //! The only door to the database.
+//!
+//! Whatever must last goes through a [`Store`]. Writes are gathered into group commits, and every one of them carries the fence of
+//! its shard: the database refuses it if a newer owner exists. There are two implementations, which pass one conformance
+//! suite: PostgreSQL for production and SQLite for a single process without any set-up.
+
+mod admission;
+mod error;
+mod lane;
+mod metrics;
+mod migration;
+mod read;
+mod row;
+mod write;
+
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+
+use crate::message::snowflake::Span;
+use crate::message::{Chunk, EntityAddress, IdempotencyKey, Sequence, Snowflake};
+use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
+
+pub use error::{Cause, Error};
+pub use lane::{Options as LaneOptions, Receipt};
+pub use metrics::Metrics;
+pub use read::{DeadLetter, Holding, Page, Progress, Retention, State, Stored, Wake, Watermark};
+pub use write::{Attempt, Change, Committed, Finish, Message, Request, StateChange, Timer, Write};
+
+/// The durable half of a runner: one instance's door to one database.
+///
+/// # Guarantees
+/// - What [`submit`](Store::submit)'s receipt calls committed survives any crash.
+/// - Writes of one shard commit in the order in which they were submitted.
+/// - A write is done whole or not at all, and only while its fence is the newest of its shard.
+/// - A write that fails takes with it only those that were built on it: later states of the same entity.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Who writes through this door.
+    fn instance(&self) -> &Instance;
+
+    /// How the slots of each group are cut, as the database has it.
+    fn maps(&self) -> &[ShardMap];
+
+    /// Leases a machine number for ids, or prolongs the lease that this instance has.
+    async fn lease_machine(&self) -> Result<Span, Error>;
+
+    /// The newest epoch of every shard of a group.
+    async fn holdings(&self, group: &GroupName) -> Result<Vec<Holding>, Error>;
+
+    /// Claims shards, each for the epoch that its fence names.
+    ///
+    /// # Guarantees
+    /// For each fence that comes back `Ok`, the epoch was raised strictly (or this instance had it already), and nothing that
+    /// an earlier owner wrote can be committed any more, also if that owner is stopped in the middle of a transaction.
+    /// [`Error::Fenced`] for a shard that somebody else claimed with this epoch or a later one.
+    async fn claim(&self, fences: &[Fence]) -> Result<Vec<Result<(), Error>>, Error>;
+
+    /// Which of these fences are still the newest of their shards.
+    async fn standing(&self, fences: &[Fence]) -> Result<Vec<bool>, Error>;
+
+    /// Queues a write for the next group commit of its shard. Waits while the queue is full.
+    ///
+    /// The order of two writes of one shard is the order in which their calls to `submit` came back.
+    async fn submit(&self, write: Write) -> Result<Receipt, Error>;
+
+    /// Writes, and waits for the commit.
+    async fn commit(&self, write: Write) -> Result<Committed, Error> {
+        self.submit(write).await?.await
+    }
+
+    /// A page of a shard's open messages, in the order in which they were accepted.
+    async fn open_messages(&self, shard: &ShardId, page: Page) -> Result<Vec<Stored>, Error>;
+
+    /// What is known of a request.
+    async fn progress(&self, request: Snowflake) -> Result<Progress, Error>;
+
+    /// The request that was stored under a key.
+    async fn keyed(&self, key: &IdempotencyKey) -> Result<Option<Snowflake>, Error>;
+
+    /// The stored chunks of a request after a given one, in order, at most `limit`.
+    async fn chunks(
+        &self,
+        request: Snowflake,
+        after: Option<Sequence>,
+        limit: u32,
+    ) -> Result<Vec<Chunk>, Error>;
+
+    /// How far the streamed reply of a request has come.
+    async fn watermark(&self, request: Snowflake) -> Result<Watermark, Error>;
+
+    /// An entity's state.
+    async fn state(&self, address: &EntityAddress) -> Result<Option<State>, Error>;
+
+    /// A shard's timers that are due by then, soonest first, at most `limit`.
+    async fn timers(&self, shard: &ShardId, until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error>;
+
+    /// Dead letters of a group, newest first, at most `limit`, only those before a given one.
+    async fn dead_letters(
+        &self,
+        group: &GroupName,
+        before: Option<Snowflake>,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>, Error>;
+
+    /// Messages that others stored for shards of this database. A receiver that lags has to read everything again.
+    fn wakes(&self) -> broadcast::Receiver<Wake>;
+
+    /// Tells whoever owns these shards that there is something to read. For when the owner cannot be reached directly.
+    async fn wake(&self, shards: &[ShardId]) -> Result<(), Error>;
+
+    /// Deletes what is older than its retention, in steps that disturb nobody, and makes room for what is to come. Returns
+    /// how many things were deleted.
+    async fn retain(&self, retention: &Retention, now: SystemTime) -> Result<u64, Error>;
+
+    /// Commits what is queued and lets go of the database. Later calls get [`Error::Closed`].
+    async fn close(&self);
+}

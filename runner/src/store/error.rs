@@ -1,0 +1,135 @@
+//! What can go wrong at the door to the database.
+
+use crate::message::{EntityAddress, Snowflake, codec};
+use crate::shard::{InvalidMap, ShardId};
+
+/// Why the store did not do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// A newer owner exists. Nothing was written.
+    #[error("shard {shard} has a newer owner: this write came too late")]
+    Fenced {
+        /// The shard that is lost.
+        shard: ShardId,
+    },
+    /// The entity's state is not the one that the write was built on. Nothing was written.
+    #[error("the state of {address} is not at version {expected} any more")]
+    Conflict {
+        /// Whose state.
+        address: EntityAddress,
+        /// The version that the write was built on.
+        expected: i64,
+    },
+    /// The request is not open: it has ended or was never stored. Nothing was written.
+    #[error("request {request} is not open")]
+    NotOpen {
+        /// Which request.
+        request: Snowflake,
+    },
+    /// The same idempotency key came with another payload. Nothing was written.
+    #[error(
+        "the idempotency key was used before with another payload, by request {earlier}: use another key for another request"
+    )]
+    KeyReused {
+        /// The request that had the key first.
+        earlier: Snowflake,
+    },
+    /// The database cannot store this, and never will. Nothing was written.
+    #[error("the database refuses this write")]
+    Rejected {
+        /// What the database says.
+        #[source]
+        source: Cause,
+    },
+    /// The database could not be reached or was in trouble for too long. Nothing was written.
+    #[error("the database is not available")]
+    Unavailable {
+        /// What the database says.
+        #[source]
+        source: Cause,
+    },
+    /// The database went away in the middle, and whether the write was committed could not be found out in time.
+    #[error("whether the write was committed could not be found out")]
+    Unknown {
+        /// What the database said last.
+        #[source]
+        source: Cause,
+    },
+    /// The schema is newer than this binary understands.
+    #[error(
+        "the database needs a binary that knows schema {oldest} or later; this one knows {known}: upgrade it"
+    )]
+    TooOld {
+        /// The oldest schema that may still be used.
+        oldest: i32,
+        /// The newest that this binary knows.
+        known: i32,
+    },
+    /// The database belongs to another Cluster.
+    #[error("the database belongs to the Cluster with UID {owner}: give each Cluster a database of its own")]
+    DatabaseInUse {
+        /// The UID that is recorded in it.
+        owner: String,
+    },
+    /// The shard group is not in the database.
+    #[error("the database has no shard group {0}")]
+    NoSuchGroup(crate::shard::GroupName),
+    /// All 1,024 machine numbers are leased.
+    #[error("all machine numbers are leased: more than 1,024 processes were started within an hour")]
+    NoMachine,
+    /// What is stored is not what this binary writes.
+    #[error("a stored {what} cannot be read")]
+    Corrupt {
+        /// What was read.
+        what: &'static str,
+        /// Why it cannot be.
+        #[source]
+        source: Cause,
+    },
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// The cause of an error, shared by all operations of a failed batch.
+pub type Cause = std::sync::Arc<dyn std::error::Error + Send + Sync>;
+
+impl Error {
+    /// One word for conditions, Events and metric labels.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Fenced { .. } => "Fenced",
+            Self::Conflict { .. } => "Conflict",
+            Self::NotOpen { .. } => "NotOpen",
+            Self::KeyReused { .. } => "KeyReused",
+            Self::Rejected { .. } => "Rejected",
+            Self::Unavailable { .. } => "DatabaseUnavailable",
+            Self::Unknown { .. } => "OutcomeUnknown",
+            Self::TooOld { .. } => "BinaryTooOld",
+            Self::DatabaseInUse { .. } => "DatabaseInUse",
+            Self::NoSuchGroup(_) => "NoSuchGroup",
+            Self::NoMachine => "NoMachine",
+            Self::Corrupt { .. } => "Corrupt",
+            Self::Closed => "Closed",
+        }
+    }
+
+    pub(super) fn corrupt(
+        what: &'static str,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::Corrupt { what, source: std::sync::Arc::new(source) }
+    }
+}
+
+impl From<codec::Error> for Error {
+    fn from(source: codec::Error) -> Self {
+        Self::corrupt("value", source)
+    }
+}
+
+impl From<InvalidMap> for Error {
+    fn from(source: InvalidMap) -> Self {
+        Self::corrupt("shard map", source)
+    }
+}

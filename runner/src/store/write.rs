@@ -1,0 +1,186 @@
+//! What can be written: one atomic unit with a fence, made of small changes.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use crate::message::{Chunk, EntityAddress, Envelope, Outcome, PayloadDigest, Sequence, Snowflake};
+use crate::shard::{Fence, GroupName};
+
+/// Everything that is to happen, or none of it, as long as the fence stands.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// Whose right it is. All changes except [`Change::Send`] concern entities of this shard.
+    pub fence: Fence,
+    /// What is to happen.
+    pub changes: Vec<Change>,
+}
+
+impl Write {
+    /// A write of one change.
+    pub fn one(fence: Fence, change: Change) -> Self {
+        Self { fence, changes: vec![change] }
+    }
+}
+
+/// One thing that a write does.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// Stores a request before it runs. One that is stored already, by id or by key, makes the write
+    /// [`Committed::Duplicate`].
+    Accept(Message),
+    /// Ends a request.
+    Finish(Finish),
+    /// Stores a one-way message for any entity of this database. One that is stored already is left as it is.
+    Send(Message),
+    /// Replaces an entity's state.
+    State(StateChange),
+    /// Notes that an attempt failed and when the next one is due.
+    Attempt(Attempt),
+    /// Ends a request that failed too often: it becomes a dead letter, and its reply a defect.
+    Bury {
+        /// The request.
+        request: Snowflake,
+        /// What callers are told.
+        outcome: Outcome,
+        /// What went wrong last.
+        error: String,
+    },
+    /// Makes a dead letter an open message again, with all attempts before it.
+    Replay {
+        /// The request.
+        request: Snowflake,
+        /// Its new place in the order.
+        seq: Snowflake,
+    },
+    /// Forgets a dead letter. Its reply is kept.
+    Drop {
+        /// The request.
+        request: Snowflake,
+    },
+    /// Stores a part of a streamed reply. One that is stored already is left as it is.
+    Chunk {
+        /// The request that it answers.
+        request: Snowflake,
+        /// The part.
+        chunk: Chunk,
+    },
+    /// Notes that the caller has everything up to a chunk, which then need not be kept.
+    Ack {
+        /// The request.
+        request: Snowflake,
+        /// The last chunk that the caller has.
+        sequence: Sequence,
+    },
+    /// Sets a timer, or moves it.
+    SetTimer(Timer),
+    /// Takes a timer away, if it is there.
+    ClearTimer {
+        /// Whose timer.
+        address: EntityAddress,
+        /// Which one.
+        name: String,
+    },
+}
+
+/// A message as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// What is asked of whom.
+    pub envelope: Envelope,
+    /// The shard group of the entity.
+    pub group: GroupName,
+    /// Its place in the order in which messages were accepted.
+    pub seq: Snowflake,
+}
+
+impl Message {
+    /// The digest of the payload, which must be the same for the same key.
+    pub fn body(&self) -> PayloadDigest {
+        PayloadDigest::new(&self.envelope.payload)
+    }
+}
+
+/// The end of a request.
+#[derive(Debug, Clone)]
+pub struct Finish {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Which request.
+    pub request: Request,
+}
+
+/// A request that ends.
+#[derive(Debug, Clone)]
+pub enum Request {
+    /// It was stored before it ran.
+    Stored(Snowflake),
+    /// It was not: message and reply are committed together. One that has ended before makes the write
+    /// [`Committed::Duplicate`], and nothing of it is done.
+    New(Box<Message>),
+}
+
+impl Request {
+    /// The request's id.
+    pub fn id(&self) -> Snowflake {
+        match self {
+            Self::Stored(id) => *id,
+            Self::New(message) => message.envelope.id,
+        }
+    }
+}
+
+/// A new state of an entity.
+#[derive(Debug, Clone)]
+pub struct StateChange {
+    /// Whose state.
+    pub address: EntityAddress,
+    /// The shard group of the entity.
+    pub group: GroupName,
+    /// The version that it was built on; 0 if there was none. The new one is the next.
+    pub base: i64,
+    /// The state itself.
+    pub value: Bytes,
+}
+
+/// A failed attempt.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// Which request.
+    pub request: Snowflake,
+    /// How many attempts have been made.
+    pub attempt: i32,
+    /// When the next one may be made.
+    pub due: SystemTime,
+    /// What went wrong.
+    pub error: String,
+}
+
+/// Something that is to happen later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timer {
+    /// Whose timer.
+    pub address: EntityAddress,
+    /// The shard group of the entity.
+    pub group: GroupName,
+    /// Which of its timers.
+    pub name: String,
+    /// When.
+    pub due: SystemTime,
+    /// What the entity wants to be told then.
+    pub payload: Bytes,
+}
+
+/// What became of a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Committed {
+    /// It was done, now or, when the connection broke in the middle, just before.
+    Applied,
+    /// The request was there already, and nothing was done.
+    Duplicate {
+        /// The id under which it was stored first.
+        request: Snowflake,
+        /// Its reply, if it has ended.
+        outcome: Option<Outcome>,
+    },
+}
