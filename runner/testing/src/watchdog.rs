@@ -36,6 +36,13 @@ impl Watchdog {
         // An error means that the shell was waited for already.
         let _ = self.shell.wait();
     }
+
+    /// Ends the watch without letting the script act.
+    pub(crate) fn dismiss(&mut self) {
+        // An error means that the shell is gone already, which is what is wanted.
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
 }
 
 /// Runs a watchdog's script at once, as if the process it watched over were gone.

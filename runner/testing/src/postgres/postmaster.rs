@@ -86,7 +86,7 @@ impl Postmaster {
             if postmaster.is_ready(home) {
                 return Ok(Launch::Ready(postmaster));
             }
-            pause(since, "start", home).await?;
+            moment(since, "start", home).await?;
         }
     }
 
@@ -98,11 +98,11 @@ impl Postmaster {
     }
 
     pub(super) async fn shut_down(&mut self, how: Shutdown, home: &Home) -> Result<(), Error> {
-        self.resume_all()?;
+        self.resume(None)?;
         os::signal(self.pid, how.signal()).to("signal postgres")?;
         let since = Instant::now();
         while self.child.try_wait().to("wait for postgres")?.is_none() {
-            pause(since, "shut down", home).await?;
+            moment(since, "shut down", home).await?;
         }
         Ok(())
     }
@@ -140,10 +140,6 @@ impl Postmaster {
         Ok(())
     }
 
-    fn resume_all(&self) -> Result<(), Error> {
-        self.resume(None)
-    }
-
     /// The backend if it is ours, or the postmaster (first, so that it starts no more) and all its children.
     fn targets(&self, backend: Option<i32>) -> Result<Vec<Pid>, Error> {
         let children = self.children()?.into_iter().map(|entry| entry.pid);
@@ -177,7 +173,7 @@ impl Postmaster {
             if goal(&table) {
                 return Ok(());
             }
-            pause(since, name, home).await?;
+            moment(since, name, home).await?;
         }
     }
 }
@@ -200,7 +196,8 @@ pub(super) fn command(program: &std::path::Path, account: Account, home: &Home) 
     command
 }
 
-async fn pause(since: Instant, goal: &'static str, home: &Home) -> Result<(), Error> {
+/// Lets a moment pass, unless the goal should have been reached long ago.
+async fn moment(since: Instant, goal: &'static str, home: &Home) -> Result<(), Error> {
     if since.elapsed() > PATIENCE {
         return Err(Error::Late { goal, seconds: PATIENCE.as_secs(), log: read_log(home, 0) });
     }

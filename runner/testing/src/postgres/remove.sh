@@ -10,10 +10,20 @@ ours() {
     { tr '\0' ' ' <"/proc/$pid/cmdline" || ps -o args= -p "$pid"; } 2>/dev/null | grep -qF -- "$home/data"
 }
 
+# Sends $1 to all of PostgreSQL's that works in the folder (where there is no /proc, to nobody).
+signal() {
+    for entry in $(find /proc -maxdepth 2 -name cwd \( -lname "$home" -o -lname "$home/*" \)); do
+        entry=${entry%/cwd}
+        read -r name <"$entry/comm"
+        case $name in postgres | postmaster | initdb) kill "$1" "${entry#/proc/}" ;; esac
+    done
+}
+
 # An immediate shutdown, in which the server itself ends its backends. It removes the lock file last.
 if read -r pid <"$lock" && ours; then
-    kill -CONT "$pid"
     kill -QUIT "$pid"
+    kill -CONT "$pid"
+    signal -CONT
     tries=0
     while [ -e "$lock" ] && ours && [ "$tries" -lt 200 ]; do
         sleep 0.05
@@ -29,10 +39,7 @@ shm=$(sed -n '7s/.* //p' "$lock")
 # A folder is gone only when nobody writes into it any more, hence the repetition.
 tries=0
 while [ -e "$home" ] && [ "$tries" -lt 200 ]; do
-    for entry in $(find /proc -maxdepth 2 -name cwd \( -lname "$home" -o -lname "$home/*" \)); do
-        pid=${entry#/proc/}
-        kill -KILL "${pid%/cwd}"
-    done
+    signal -KILL
     rm -rf "$home"
     [ -e "$home" ] && sleep 0.05
     tries=$((tries + 1))
