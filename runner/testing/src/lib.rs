@@ -1,0 +1,15 @@
+//! What tests need from the machine they run on.
+//!
+//! - [`postgres`] starts private, throwaway PostgreSQL servers from the binaries that are installed.
+//! - [`process`] runs copies of the test binary as child processes that can be stopped and killed.
+//!
+//! # Guarantees
+//! Nothing outlives the test process, however it ends: each server and each child has a [watchdog], a small
+//! shell that waits for the test process to be gone and then clears up.
+//!
+//! [watchdog]: postgres#removal
+
+mod os;
+pub mod postgres;
+pub mod process;
+mod watchdog;
