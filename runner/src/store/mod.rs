@@ -9,6 +9,7 @@ mod error;
 mod lane;
 mod metrics;
 mod migration;
+pub mod postgres;
 mod read;
 mod row;
 mod write;

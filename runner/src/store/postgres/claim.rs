@@ -1,0 +1,135 @@
+//! Claims: raising a shard's epoch, then waiting out whoever had it before.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnection, PgPool};
+use sqlx::{Acquire, Row};
+
+use super::connect::{Meaning, Target, connections_of, lock_of};
+use super::groups::Groups;
+use crate::shard::Fence;
+use crate::store::Error;
+
+/// How long an earlier owner's transaction may take before its connections are ended.
+///
+/// Batches take milliseconds and hold the lock for one statement, so a longer wait means that its process is stopped or cut off.
+const PATIENCE: &str = "200ms";
+
+/// Raises the epochs. Says for each fence whether it is ours now.
+pub(super) async fn raise(
+    pool: &PgPool,
+    target: &Target,
+    groups: &Groups,
+    fences: &[Fence],
+) -> Result<Vec<bool>, Error> {
+    let mut grps = Vec::with_capacity(fences.len());
+    let mut shards = Vec::with_capacity(fences.len());
+    let mut generations = Vec::with_capacity(fences.len());
+    let mut epochs = Vec::with_capacity(fences.len());
+    for fence in fences {
+        let group = groups.get(&fence.shard.group)?;
+        grps.push(group.number);
+        shards.push(i32::from(fence.shard.id));
+        generations.push(group.map.generation());
+        epochs.push(fence.epoch.get());
+    }
+    // Rows are locked in one order, so that two claimants of several shards cannot wait for each other.
+    let rows = sqlx::query(
+        "WITH wanted AS (
+           SELECT s.grp, s.shard, u.epoch, u.n
+           FROM unnest($2::smallint[], $3::int[], $4::int[], $5::bigint[]) WITH ORDINALITY AS u (grp, shard, generation, epoch, n)
+           JOIN cleat.shards s ON s.grp = u.grp AND s.shard = u.shard AND s.generation = u.generation
+           ORDER BY s.grp, s.shard FOR UPDATE OF s
+         )
+         UPDATE cleat.shards s SET epoch = w.epoch, instance = $1,
+           unsettled = CASE WHEN s.instance IN ('', $1) THEN s.unsettled ELSE array_append(s.unsettled, s.instance) END
+         FROM wanted w
+         WHERE s.grp = w.grp AND s.shard = w.shard AND (s.epoch < w.epoch OR (s.epoch = w.epoch AND s.instance = $1))
+         RETURNING w.n",
+    )
+    .bind(target.identity.instance.as_str())
+    .bind(grps)
+    .bind(shards)
+    .bind(generations)
+    .bind(epochs)
+    .fetch_all(pool)
+    .await
+    .map_err(super::connect::unavailable)?;
+    let mut won = vec![false; fences.len()];
+    for row in rows {
+        let number: i64 = row.try_get(0).map_err(super::connect::unavailable)?;
+        let place = usize::try_from(number - 1).unwrap_or(usize::MAX);
+        if let Some(won) = won.get_mut(place) {
+            *won = true;
+        }
+    }
+    Ok(won)
+}
+
+/// Waits until nothing that an earlier owner of our shards has in flight can be committed any more.
+pub(super) async fn settle(pool: &PgPool, target: &Target) -> Result<(), Error> {
+    let me = target.identity.instance.as_str();
+    let earlier: BTreeSet<String> = sqlx::query_scalar(
+        "SELECT DISTINCT unnest(unsettled) FROM cleat.shards WHERE instance = $1 AND unsettled <> '{}'",
+    )
+    .bind(me)
+    .fetch_all(pool)
+    .await
+    .map_err(super::connect::unavailable)?
+    .into_iter()
+    .collect();
+    if earlier.is_empty() {
+        return Ok(());
+    }
+    let mut connection = pool.acquire().await.map_err(super::connect::unavailable)?;
+    for instance in &earlier {
+        wait_out(&mut connection, instance).await.map_err(super::connect::unavailable)?;
+    }
+    // Only those that were waited out: a claim of ours that runs beside this one may have added others.
+    sqlx::query(
+        "UPDATE cleat.shards SET unsettled = ARRAY(SELECT unnest(unsettled) EXCEPT SELECT unnest($2::text[]))
+         WHERE instance = $1 AND unsettled && $2::text[]",
+    )
+    .bind(me)
+    .bind(earlier.into_iter().collect::<Vec<_>>())
+    .execute(&mut *connection)
+    .await
+    .map_err(super::connect::unavailable)?;
+    Ok(())
+}
+
+/// Takes an instance's lock once: every batch that it began before holds the lock, and every later one finds itself fenced.
+async fn wait_out(connection: &mut PgConnection, instance: &str) -> Result<(), sqlx::Error> {
+    loop {
+        let mut transaction = connection.begin().await?;
+        sqlx::query("SELECT set_config('lock_timeout', $1, true)").bind(PATIENCE).execute(&mut *transaction).await?;
+        let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(lock_of(instance))
+            .execute(&mut *transaction)
+            .await;
+        match locked {
+            Ok(_) => return transaction.commit().await,
+            Err(error) if Meaning::of(&error) == Meaning::Later => {
+                drop(transaction);
+                terminate(connection, instance).await?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Ends the connections of an instance that holds its lock for too long.
+async fn terminate(connection: &mut PgConnection, instance: &str) -> Result<(), sqlx::Error> {
+    let ended: i64 = sqlx::query_scalar(
+        "SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a
+         WHERE starts_with(a.application_name, $1) AND a.datname = current_database()",
+    )
+    .bind(connections_of(instance))
+    .fetch_one(&mut *connection)
+    .await?;
+    tracing::warn!(instance, ended, "ended the connections of an owner that is stuck in a transaction");
+    // The server ends a backend on its own time and tells nobody; the lock is what we wait for.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Connections to PostgreSQL, and what its errors mean.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Connection};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::shard::Instance;
+use crate::store::Error;
+
+/// How this process calls itself in `pg_stat_activity`, and the advisory lock that stands for it.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    pub(super) instance: Instance,
+    pub(super) lock: i64,
+}
+
+/// Keeps our advisory locks apart from those of users.
+const LOCK_SEED: u64 = 0xc1ea_7000_0000_0001;
+
+impl Identity {
+    pub(super) fn new(instance: Instance) -> Self {
+        let lock = lock_of(instance.as_str());
+        Self { instance, lock }
+    }
+
+    /// The name of one of this process's connections. PostgreSQL cuts it at 63 bytes, so the lock stands for the instance.
+    fn connection(&self, part: &str) -> String {
+        format!("{}{part}", connections_of(self.instance.as_str()))
+    }
+}
+
+/// The advisory lock of an instance.
+pub(super) fn lock_of(instance: &str) -> i64 {
+    i64::from_be_bytes(xxh3_64_with_seed(instance.as_bytes(), LOCK_SEED).to_be_bytes())
+}
+
+/// What the names of all connections of an instance begin with.
+pub(super) fn connections_of(instance: &str) -> String {
+    format!("cleat {:016x} ", lock_of(instance))
+}
+
+/// Where the database is, and who connects.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    options: PgConnectOptions,
+    pub(super) identity: Identity,
+}
+
+impl Target {
+    pub(super) fn new(url: &str, identity: Identity) -> Result<Self, Error> {
+        let options = PgConnectOptions::from_str(url).map_err(rejected)?.statement_cache_capacity(256);
+        // A statement that takes longer than others is not worth a warning of the driver's.
+        let options = options.disable_statement_logging();
+        Ok(Self { options, identity })
+    }
+
+    /// Options for a connection or a pool that does one kind of work.
+    pub(super) fn options(&self, part: &str) -> PgConnectOptions {
+        self.options.clone().application_name(&self.identity.connection(part))
+    }
+
+    /// A connection of its own.
+    pub(super) async fn connect(&self, part: &str) -> Result<PgConnection, sqlx::Error> {
+        PgConnection::connect_with(&self.options(part)).await
+    }
+
+    /// A connection for a part of which there may be only one: ends what an earlier connection of that part still does on the
+    /// server, so that whatever it had in flight is decided.
+    pub(super) async fn succeed(&self, part: &str) -> Result<PgConnection, sqlx::Error> {
+        let mut connection = self.connect(part).await?;
+        let name = self.identity.connection(part);
+        loop {
+            let ended: Vec<bool> = sqlx::query_scalar(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                 WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
+            )
+            .bind(&name)
+            .fetch_all(&mut connection)
+            .await?;
+            if ended.is_empty() {
+                // Nothing acknowledged may be lost, whatever the database's default is.
+                sqlx::query(
+                    "SELECT set_config('synchronous_commit', 'on', false)
+                     WHERE current_setting('synchronous_commit') = 'off'",
+                )
+                .execute(&mut connection)
+                .await?;
+                return Ok(connection);
+            }
+            // The server ends a backend on its own time and tells nobody.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// What an error of the driver means for what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Rows were not as the batch expected: [`super::batch`] raised it.
+    Mismatch,
+    /// The data cannot be stored, today or tomorrow. Nothing was written.
+    Refused,
+    /// The database said that it could not do it now. Nothing was written.
+    Later,
+    /// The connection broke before the answer: it may have been done or not.
+    Unknown,
+}
+
+impl Meaning {
+    pub(super) fn of(error: &sqlx::Error) -> Self {
+        let Some(code) = error.as_database_error().and_then(|error| error.code()) else {
+            return match error {
+                sqlx::Error::Encode(_) | sqlx::Error::InvalidArgument(_) => Self::Refused,
+                sqlx::Error::PoolTimedOut => Self::Later,
+                _ => Self::Unknown,
+            };
+        };
+        match (code.as_ref(), code.get(..2).unwrap_or_default()) {
+            ("CL001", _) => Self::Mismatch,
+            // Cannot connect now, read-only after a failover, cancelled, lock not available.
+            ("57P03" | "25006" | "57014" | "55P03", _) => Self::Later,
+            // An administrator's shutdown can come between the commit and its announcement.
+            (_, "57" | "08") => Self::Unknown,
+            // Out of disk, memory or connections; serialization failures and deadlocks; trouble with files.
+            (_, "53" | "40" | "58") => Self::Later,
+            (_, "XX") => Self::Unknown,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// An error of a read, or of anything else that wrote nothing.
+pub(super) fn unavailable(error: sqlx::Error) -> Error {
+    match Meaning::of(&error) {
+        Meaning::Refused | Meaning::Mismatch => rejected(error),
+        Meaning::Later | Meaning::Unknown => Error::Unavailable { source: Arc::new(error) },
+    }
+}
+
+pub(super) fn rejected(error: sqlx::Error) -> Error {
+    Error::Rejected { source: Arc::new(error) }
+}

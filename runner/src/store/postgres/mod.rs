@@ -1,0 +1,203 @@
+//! The store on PostgreSQL.
+
+mod batch;
+mod claim;
+mod columns;
+mod connect;
+mod diagnosis;
+mod groups;
+mod listen;
+mod reads;
+mod retain;
+mod setup;
+mod writer;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
+
+use self::connect::{Identity, Target, unavailable};
+use self::groups::Groups;
+use self::writer::Writer;
+use super::lane::Lanes;
+use super::{
+    DeadLetter, Error, Holding, LaneOptions, Metrics, Page, Progress, Receipt, Retention, State, Store, Stored,
+    Timer, Wake, Watermark, Write,
+};
+use crate::message::snowflake::Span;
+use crate::message::{Chunk, EntityAddress, IdempotencyKey, Sequence, Snowflake};
+use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
+
+/// How to open a PostgreSQL store.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the database is: `postgres://user:password@host:port/database`.
+    pub url: String,
+    /// Who opens it. No two processes may share one.
+    pub instance: Instance,
+    /// The UID of the Cluster, for which the database is reserved when it is first opened with one.
+    pub cluster: Option<String>,
+    /// Groups that are created if they are not there. The number of shards that is recorded wins.
+    pub groups: Vec<(GroupName, u16)>,
+    /// How group commit is tuned.
+    pub lanes: LaneOptions,
+    /// The most connections for reads and claims. Group commit has one more for each lane, waking one.
+    pub connections: u32,
+    /// How long a write goes on trying while the database is in trouble.
+    pub patience: Duration,
+    /// Where measurements go.
+    pub metrics: Option<Metrics>,
+}
+
+impl Options {
+    /// The defaults for a database and an instance: one group of 300 shards.
+    pub fn new(url: impl Into<String>, instance: Instance) -> Self {
+        Self {
+            url: url.into(),
+            instance,
+            cluster: None,
+            groups: vec![(GroupName::default(), ShardMap::DEFAULT_SHARDS)],
+            lanes: LaneOptions::default(),
+            connections: 8,
+            patience: Duration::from_secs(30),
+            metrics: None,
+        }
+    }
+}
+
+/// A store on PostgreSQL.
+pub struct PostgresStore {
+    target: Target,
+    pool: PgPool,
+    groups: Arc<Groups>,
+    maps: Vec<ShardMap>,
+    lanes: Lanes,
+    wakes: broadcast::Sender<Wake>,
+    listener: JoinHandle<()>,
+}
+
+impl PostgresStore {
+    /// Opens the database: brings its schema up to date, checks whose it is, and starts to write and to listen.
+    ///
+    /// # Errors
+    /// [`Error::TooOld`], [`Error::DatabaseInUse`], or that the database cannot be reached.
+    pub async fn open(options: Options) -> Result<Self, Error> {
+        let target = Target::new(&options.url, Identity::new(options.instance))?;
+        let pool = PgPoolOptions::new()
+            .max_connections(options.connections)
+            .acquire_timeout(options.patience)
+            .connect_with(target.options("pool"))
+            .await
+            .map_err(unavailable)?;
+        let groups = Arc::new(setup::prepare(&pool, options.cluster.as_deref(), &options.groups).await?);
+        let maps = groups.iter().map(|group| group.map.clone()).collect();
+        let writers = (0..options.lanes.lanes.max(1))
+            .map(|lane| Writer::new(target.clone(), Arc::clone(&groups), lane, options.patience))
+            .collect();
+        let lanes = Lanes::start(writers, options.lanes, options.metrics);
+        let (wakes, _) = broadcast::channel(1024);
+        let listener = tokio::spawn(listen::run(target.clone(), Arc::clone(&groups), wakes.clone()));
+        Ok(Self { target, pool, groups, maps, lanes, wakes, listener })
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn instance(&self) -> &Instance {
+        &self.target.identity.instance
+    }
+
+    fn maps(&self) -> &[ShardMap] {
+        &self.maps
+    }
+
+    async fn lease_machine(&self) -> Result<Span, Error> {
+        setup::lease_machine(&self.pool, self.instance()).await
+    }
+
+    async fn holdings(&self, group: &GroupName) -> Result<Vec<Holding>, Error> {
+        reads::holdings(&self.pool, self.groups.get(group)?).await
+    }
+
+    async fn claim(&self, fences: &[Fence]) -> Result<Vec<Result<(), Error>>, Error> {
+        let won = claim::raise(&self.pool, &self.target, &self.groups, fences).await?;
+        claim::settle(&self.pool, &self.target).await?;
+        let verdict = |(fence, won): (&Fence, bool)| {
+            if won { Ok(()) } else { Err(Error::Fenced { shard: fence.shard.clone() }) }
+        };
+        Ok(fences.iter().zip(won).map(verdict).collect())
+    }
+
+    async fn standing(&self, fences: &[Fence]) -> Result<Vec<bool>, Error> {
+        reads::standing(&self.pool, &self.groups, self.instance(), fences).await
+    }
+
+    async fn submit(&self, write: Write) -> Result<Receipt, Error> {
+        self.lanes.submit(write).await
+    }
+
+    async fn open_messages(&self, shard: &ShardId, page: Page) -> Result<Vec<Stored>, Error> {
+        reads::open_messages(&self.pool, &self.groups, shard, page).await
+    }
+
+    async fn progress(&self, request: Snowflake) -> Result<Progress, Error> {
+        reads::progress(&self.pool, request).await
+    }
+
+    async fn keyed(&self, key: &IdempotencyKey) -> Result<Option<Snowflake>, Error> {
+        reads::keyed(&self.pool, key).await
+    }
+
+    async fn chunks(&self, request: Snowflake, after: Option<Sequence>, limit: u32) -> Result<Vec<Chunk>, Error> {
+        reads::chunks(&self.pool, request, after, limit).await
+    }
+
+    async fn watermark(&self, request: Snowflake) -> Result<Watermark, Error> {
+        reads::watermark(&self.pool, request).await
+    }
+
+    async fn state(&self, address: &EntityAddress) -> Result<Option<State>, Error> {
+        reads::state(&self.pool, address).await
+    }
+
+    async fn timers(&self, shard: &ShardId, until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error> {
+        reads::timers(&self.pool, &self.groups, shard, until, limit).await
+    }
+
+    async fn dead_letters(
+        &self,
+        group: &GroupName,
+        before: Option<Snowflake>,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>, Error> {
+        reads::dead_letters(&self.pool, self.groups.get(group)?, before, limit).await
+    }
+
+    fn wakes(&self) -> broadcast::Receiver<Wake> {
+        self.wakes.subscribe()
+    }
+
+    async fn wake(&self, shards: &[ShardId]) -> Result<(), Error> {
+        listen::notify(&self.pool, &self.groups, shards).await
+    }
+
+    async fn retain(&self, retention: &Retention, now: SystemTime) -> Result<u64, Error> {
+        retain::run(&self.pool, retention, now).await
+    }
+
+    async fn close(&self) {
+        self.lanes.close().await;
+        self.listener.abort();
+        self.pool.close().await;
+    }
+}

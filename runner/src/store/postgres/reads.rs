@@ -1,0 +1,251 @@
+//! Everything that is read.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use sqlx::postgres::{PgPool, PgRow};
+use sqlx::Row;
+
+use super::connect::unavailable;
+use super::groups::{Group, Groups};
+use crate::message::codec::time::{from_millis, to_millis};
+use crate::message::{
+    Chunk, EntityAddress, Envelope, IdempotencyKey, InvalidAddress, Outcome, Sequence, Snowflake, codec,
+};
+use crate::shard::{Epoch, Fence, GroupName, Instance, ShardId};
+use crate::store::row::Extra;
+use crate::store::{
+    DeadLetter, Error, Holding, Message, Page, Progress, State, Stored, Timer, Watermark,
+};
+
+pub(super) async fn holdings(pool: &PgPool, group: &Group) -> Result<Vec<Holding>, Error> {
+    let rows: Vec<(i32, i64, String)> =
+        sqlx::query_as("SELECT shard, epoch, instance FROM cleat.shards WHERE grp = $1 ORDER BY shard")
+            .bind(group.number)
+            .fetch_all(pool)
+            .await
+            .map_err(unavailable)?;
+    let holding = |(shard, epoch, instance): (i32, i64, String)| Holding {
+        shard: ShardId::new(group.map.group().clone(), u16::try_from(shard).unwrap_or(u16::MAX)),
+        epoch: Epoch::new(epoch),
+        instance,
+    };
+    Ok(rows.into_iter().map(holding).collect())
+}
+
+pub(super) async fn standing(
+    pool: &PgPool,
+    groups: &Groups,
+    instance: &Instance,
+    fences: &[Fence],
+) -> Result<Vec<bool>, Error> {
+    let mut grps = Vec::with_capacity(fences.len());
+    let mut shards = Vec::with_capacity(fences.len());
+    let mut epochs = Vec::with_capacity(fences.len());
+    for fence in fences {
+        grps.push(groups.get(&fence.shard.group)?.number);
+        shards.push(i32::from(fence.shard.id));
+        epochs.push(fence.epoch.get());
+    }
+    sqlx::query_scalar(
+        "SELECT coalesce(s.epoch = u.epoch AND s.instance = $1, false)
+         FROM unnest($2::smallint[], $3::int[], $4::bigint[]) WITH ORDINALITY AS u (grp, shard, epoch, n)
+         LEFT JOIN cleat.shards s ON s.grp = u.grp AND s.shard = u.shard ORDER BY u.n",
+    )
+    .bind(instance.as_str())
+    .bind(grps)
+    .bind(shards)
+    .bind(epochs)
+    .fetch_all(pool)
+    .await
+    .map_err(unavailable)
+}
+
+pub(super) async fn open_messages(
+    pool: &PgPool,
+    groups: &Groups,
+    shard: &ShardId,
+    page: Page,
+) -> Result<Vec<Stored>, Error> {
+    let group = groups.get(&shard.group)?;
+    let slots = group.map.slots(shard.id);
+    let rows = sqlx::query(
+        "SELECT id, seq, entity_type, entity_id, method, payload, extra, key, due, attempt, error FROM cleat.messages
+         WHERE grp = $1 AND slot BETWEEN $2 AND $3 AND seq > $4 AND (due IS NULL OR due <= $5) ORDER BY seq LIMIT $6",
+    )
+    .bind(group.number)
+    .bind(i32::from(*slots.start()))
+    .bind(i32::from(*slots.end()))
+    .bind(page.after.map_or(i64::MIN, Snowflake::get))
+    .bind(to_millis(page.until))
+    .bind(i64::from(page.limit))
+    .fetch_all(pool)
+    .await
+    .map_err(unavailable)?;
+    rows.iter().map(|row| stored(row, group.map.group())).collect()
+}
+
+fn stored(row: &PgRow, group: &GroupName) -> Result<Stored, Error> {
+    let due: Option<i64> = row.try_get("due").map_err(unavailable)?;
+    Ok(Stored {
+        message: message(row, group, due)?,
+        attempt: row.try_get("attempt").map_err(unavailable)?,
+        due: due.map(from_millis),
+        error: row.try_get("error").map_err(unavailable)?,
+    })
+}
+
+fn message(row: &PgRow, group: &GroupName, due: Option<i64>) -> Result<Message, Error> {
+    let text = |column: &str| row.try_get::<&str, _>(column).map_err(unavailable);
+    let extra = Extra::read(row.try_get("extra").map_err(unavailable)?)?;
+    let key: Option<Vec<u8>> = row.try_get("key").map_err(unavailable)?;
+    Ok(Message {
+        envelope: Envelope {
+            id: Snowflake::new(row.try_get("id").map_err(unavailable)?),
+            address: address(text("entity_type")?, text("entity_id")?)?,
+            method: text("method")?.to_owned(),
+            payload: Bytes::from(row.try_get::<Vec<u8>, _>("payload").map_err(unavailable)?),
+            persisted: true,
+            key: key.and_then(|key| key.try_into().ok()).map(IdempotencyKey::from_bytes),
+            deliver_at: due.map(from_millis),
+            uninterruptible: extra.uninterruptible,
+            trace: extra.trace,
+            headers: extra.headers,
+        },
+        group: group.clone(),
+        seq: Snowflake::new(row.try_get("seq").map_err(unavailable)?),
+    })
+}
+
+fn address(entity_type: &str, id: &str) -> Result<EntityAddress, Error> {
+    EntityAddress::new(entity_type, id).map_err(|error: InvalidAddress| Error::corrupt("address", error))
+}
+
+pub(super) async fn progress(pool: &PgPool, request: Snowflake) -> Result<Progress, Error> {
+    // One statement sees one moment: between two, the request could end and be missed by both.
+    let row: (Option<Vec<u8>>, bool) = sqlx::query_as(
+        "SELECT (SELECT reply FROM cleat.outcomes WHERE id = $1), EXISTS (SELECT 1 FROM cleat.messages WHERE id = $1)",
+    )
+    .bind(request.get())
+    .fetch_one(pool)
+    .await
+    .map_err(unavailable)?;
+    Ok(match row {
+        (Some(reply), _) => Progress::Done(codec::decode::<Outcome>(&reply)?),
+        (None, true) => Progress::Open,
+        (None, false) => Progress::Unknown,
+    })
+}
+
+pub(super) async fn keyed(pool: &PgPool, key: &IdempotencyKey) -> Result<Option<Snowflake>, Error> {
+    let id: Option<i64> = sqlx::query_scalar("SELECT id FROM cleat.keys WHERE key = $1")
+        .bind(key.as_bytes().as_slice())
+        .fetch_optional(pool)
+        .await
+        .map_err(unavailable)?;
+    Ok(id.map(Snowflake::new))
+}
+
+pub(super) async fn chunks(
+    pool: &PgPool,
+    request: Snowflake,
+    after: Option<Sequence>,
+    limit: u32,
+) -> Result<Vec<Chunk>, Error> {
+    let rows: Vec<(i32, Vec<u8>)> = sqlx::query_as(
+        "SELECT sequence, items FROM cleat.chunks WHERE id = $1 AND sequence > $2 ORDER BY sequence LIMIT $3",
+    )
+    .bind(request.get())
+    .bind(after.map_or(-1, |after| after.0))
+    .bind(i64::from(limit))
+    .fetch_all(pool)
+    .await
+    .map_err(unavailable)?;
+    let chunk = |(sequence, items): (i32, Vec<u8>)| {
+        Ok(Chunk { sequence: Sequence(sequence), items: codec::decode(&items)? })
+    };
+    rows.into_iter().map(chunk).collect()
+}
+
+pub(super) async fn watermark(pool: &PgPool, request: Snowflake) -> Result<Watermark, Error> {
+    let (acked, last): (Option<i32>, Option<i32>) = sqlx::query_as(
+        "SELECT (SELECT acked FROM cleat.streams WHERE id = $1), (SELECT max(sequence) FROM cleat.chunks WHERE id = $1)",
+    )
+    .bind(request.get())
+    .fetch_one(pool)
+    .await
+    .map_err(unavailable)?;
+    // Acknowledged chunks are deleted, so the last that was stored may only be known from the acknowledgement.
+    Ok(Watermark { stored: last.max(acked).map(Sequence), acked: acked.map(Sequence) })
+}
+
+pub(super) async fn state(pool: &PgPool, of: &EntityAddress) -> Result<Option<State>, Error> {
+    let row: Option<(i64, Vec<u8>)> =
+        sqlx::query_as("SELECT version, value FROM cleat.states WHERE entity_type = $1 AND entity_id = $2")
+            .bind(of.entity_type.as_str())
+            .bind(of.id.as_str())
+            .fetch_optional(pool)
+            .await
+            .map_err(unavailable)?;
+    Ok(row.map(|(version, value)| State { version, value: value.into() }))
+}
+
+pub(super) async fn timers(
+    pool: &PgPool,
+    groups: &Groups,
+    shard: &ShardId,
+    until: SystemTime,
+    limit: u32,
+) -> Result<Vec<Timer>, Error> {
+    let group = groups.get(&shard.group)?;
+    let slots = group.map.slots(shard.id);
+    let rows: Vec<(String, String, String, i64, Vec<u8>)> = sqlx::query_as(
+        "SELECT entity_type, entity_id, name, due, payload FROM cleat.timers
+         WHERE grp = $1 AND slot BETWEEN $2 AND $3 AND due <= $4 ORDER BY due LIMIT $5",
+    )
+    .bind(group.number)
+    .bind(i32::from(*slots.start()))
+    .bind(i32::from(*slots.end()))
+    .bind(to_millis(until))
+    .bind(i64::from(limit))
+    .fetch_all(pool)
+    .await
+    .map_err(unavailable)?;
+    let timer = |(entity_type, id, name, due, payload): (String, String, String, i64, Vec<u8>)| {
+        Ok(Timer {
+            address: address(&entity_type, &id)?,
+            group: shard.group.clone(),
+            name,
+            due: from_millis(due),
+            payload: payload.into(),
+        })
+    };
+    rows.into_iter().map(timer).collect()
+}
+
+pub(super) async fn dead_letters(
+    pool: &PgPool,
+    group: &Group,
+    before: Option<Snowflake>,
+    limit: u32,
+) -> Result<Vec<DeadLetter>, Error> {
+    let rows = sqlx::query(
+        "SELECT id, seq, entity_type, entity_id, method, payload, extra, key, attempt, error, died FROM cleat.dead_letters
+         WHERE grp = $1 AND id < $2 ORDER BY id DESC LIMIT $3",
+    )
+    .bind(group.number)
+    .bind(before.map_or(i64::MAX, Snowflake::get))
+    .bind(i64::from(limit))
+    .fetch_all(pool)
+    .await
+    .map_err(unavailable)?;
+    let letter = |row: &PgRow| {
+        Ok(DeadLetter {
+            message: message(row, group.map.group(), None)?,
+            attempt: row.try_get("attempt").map_err(unavailable)?,
+            error: row.try_get("error").map_err(unavailable)?,
+            died: from_millis(row.try_get("died").map_err(unavailable)?),
+        })
+    };
+    rows.iter().map(letter).collect()
+}

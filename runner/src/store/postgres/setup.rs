@@ -1,0 +1,163 @@
+//! What happens once: the schema, whose database it is, its groups, and machine numbers.
+
+use std::time::{Duration, SystemTime};
+
+use sqlx::postgres::{PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, Connection, Row};
+
+use super::connect::unavailable;
+use super::groups::{Group, Groups};
+use super::retain;
+use crate::message::snowflake::{Machine, Span, Tick};
+use crate::shard::{GroupName, Instance, ShardMap};
+use crate::store::Error;
+use crate::store::migration::{self, Migration, Schema};
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    oldest: 1,
+    sql: include_str!("../../../../migrations/postgres/0001_ground.sql"),
+}];
+
+/// The advisory lock under which the schema is changed: many runners may start at once.
+const SCHEMA_LOCK: i64 = 0x0c1e_a700_5c4e_3a00;
+
+/// How long a machine number is leased. It is renewed long before, so a longer one only delays its reuse after a crash.
+const MACHINE_LEASE: Duration = Duration::from_secs(3600);
+
+/// Brings the schema up to date, checks whose it is and creates missing groups; all or nothing.
+pub(super) async fn prepare(
+    pool: &PgPool,
+    cluster: Option<&str>,
+    groups: &[(GroupName, u16)],
+) -> Result<Groups, Error> {
+    let mut connection = pool.acquire().await.map_err(unavailable)?;
+    let mut transaction = connection.begin().await.map_err(unavailable)?;
+    sqlx::query("SELECT pg_advisory_xact_lock($1)")
+        .bind(SCHEMA_LOCK)
+        .execute(&mut *transaction)
+        .await
+        .map_err(unavailable)?;
+    migrate(&mut transaction).await?;
+    if let Some(cluster) = cluster {
+        reserve(&mut transaction, cluster).await?;
+    }
+    for (name, shards) in groups {
+        create_group(&mut transaction, name, *shards).await.map_err(unavailable)?;
+    }
+    let groups = load_groups(&mut transaction).await?;
+    retain::make_room(&mut transaction, SystemTime::now()).await.map_err(unavailable)?;
+    transaction.commit().await.map_err(unavailable)?;
+    Ok(groups)
+}
+
+async fn migrate(connection: &mut PgConnection) -> Result<(), Error> {
+    sqlx::raw_sql(
+        "SET LOCAL client_min_messages = warning;
+         CREATE SCHEMA IF NOT EXISTS cleat;
+         CREATE TABLE IF NOT EXISTS cleat.migrations (
+           version integer PRIMARY KEY, oldest integer NOT NULL, applied timestamptz NOT NULL DEFAULT now())",
+    )
+    .execute(&mut *connection)
+    .await
+    .map_err(unavailable)?;
+    let row = sqlx::query("SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) FROM cleat.migrations")
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(unavailable)?;
+    let found = Schema {
+        version: row.try_get(0).map_err(unavailable)?,
+        oldest: row.try_get(1).map_err(unavailable)?,
+    };
+    for step in migration::pending(MIGRATIONS, found)? {
+        sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut *connection).await.map_err(unavailable)?;
+        sqlx::query("INSERT INTO cleat.migrations (version, oldest) VALUES ($1, $2)")
+            .bind(step.version)
+            .bind(step.oldest)
+            .execute(&mut *connection)
+            .await
+            .map_err(unavailable)?;
+    }
+    Ok(())
+}
+
+async fn reserve(connection: &mut PgConnection, cluster: &str) -> Result<(), Error> {
+    let owner: String = sqlx::query_scalar(
+        "INSERT INTO cleat.facts (name, value) VALUES ('cluster', $1)
+         ON CONFLICT (name) DO UPDATE SET value = cleat.facts.value RETURNING value",
+    )
+    .bind(cluster)
+    .fetch_one(connection)
+    .await
+    .map_err(unavailable)?;
+    if owner == cluster { Ok(()) } else { Err(Error::DatabaseInUse { owner }) }
+}
+
+async fn create_group(connection: &mut PgConnection, name: &GroupName, shards: u16) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "WITH g AS (INSERT INTO cleat.groups (name, shards, generation) SELECT $1, $2, 1
+           WHERE NOT EXISTS (SELECT 1 FROM cleat.groups WHERE name = $1) RETURNING grp)
+         INSERT INTO cleat.shards (grp, shard, generation) SELECT g.grp, n, 1 FROM g, generate_series(0, $2 - 1) AS n",
+    )
+    .bind(name.as_str())
+    .bind(i32::from(shards))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+async fn load_groups(connection: &mut PgConnection) -> Result<Groups, Error> {
+    let rows: Vec<(i16, String, i32, i32)> =
+        sqlx::query_as("SELECT grp, name, shards, generation FROM cleat.groups ORDER BY grp")
+            .fetch_all(connection)
+            .await
+            .map_err(unavailable)?;
+    let group = |(number, name, shards, generation): (i16, String, i32, i32)| {
+        let name = GroupName::new(&name).map_err(|error| Error::corrupt("shard group", error))?;
+        Ok(Group { number, map: ShardMap::stored(name, i64::from(shards), generation)? })
+    };
+    Ok(Groups::new(rows.into_iter().map(group).collect::<Result<_, Error>>()?))
+}
+
+/// Leases a machine number, or prolongs the lease of this instance.
+pub(super) async fn lease_machine(pool: &PgPool, instance: &Instance) -> Result<Span, Error> {
+    let mut transaction = pool.begin().await.map_err(unavailable)?;
+    sqlx::query("SELECT pg_advisory_xact_lock($1)")
+        .bind(SCHEMA_LOCK)
+        .execute(&mut *transaction)
+        .await
+        .map_err(unavailable)?;
+    let now = Tick::at(SystemTime::now());
+    let until = Tick::at(SystemTime::now() + MACHINE_LEASE);
+    // First our own, then one that was given back or has run out, then one that nobody ever had.
+    let found: Option<(i16, i64)> = sqlx::query_as(
+        "SELECT machine, until FROM (
+           SELECT machine, until, instance = $1 AS mine FROM cleat.machines WHERE instance = $1 OR until <= $2
+           UNION ALL
+           SELECT n::smallint, 0, false FROM generate_series(0, $3) AS n
+           WHERE NOT EXISTS (SELECT 1 FROM cleat.machines WHERE machine = n)
+         ) AS free ORDER BY mine DESC, until > 0 DESC, machine LIMIT 1",
+    )
+    .bind(instance.as_str())
+    .bind(now.get())
+    .bind(i32::from(Machine::MAX))
+    .fetch_optional(&mut *transaction)
+    .await
+    .map_err(unavailable)?;
+    let Some((number, before)) = found else { return Err(Error::NoMachine) };
+    let until = until.max(Tick::new(before));
+    sqlx::query(
+        "INSERT INTO cleat.machines (machine, instance, until) VALUES ($1, $2, $3)
+         ON CONFLICT (machine) DO UPDATE SET instance = excluded.instance, until = excluded.until",
+    )
+    .bind(number)
+    .bind(instance.as_str())
+    .bind(until.get())
+    .execute(&mut *transaction)
+    .await
+    .map_err(unavailable)?;
+    transaction.commit().await.map_err(unavailable)?;
+    let machine = u16::try_from(number).ok().and_then(Machine::new).ok_or(Error::NoMachine)?;
+    // A renewed span goes on where it is; a new one begins where the last lessee's ended.
+    Ok(Span { machine, from: now.max(Tick::new(before)).min(until), until })
+}
