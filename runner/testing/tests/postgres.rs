@@ -133,6 +133,20 @@ async fn a_stopped_server_refuses_until_it_is_started_again() {
 }
 
 #[tokio::test]
+async fn a_taken_port_is_told_from_other_troubles() {
+    let mut server = start().await;
+    server.stop(Shutdown::Fast).await.unwrap();
+    let url = server.url("postgres");
+    let port: u16 = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
+    let other = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let taken = server.start_again().await;
+    assert!(matches!(taken, Err(Error::Io { action: "find a free port", .. })), "{taken:?}");
+    drop(other);
+    server.start_again().await.unwrap();
+    connect(&url).await;
+}
+
+#[tokio::test]
 async fn a_killed_server_keeps_what_was_committed_and_nothing_else() {
     let mut server = start().await;
     let database = server.database().await.unwrap();

@@ -174,7 +174,8 @@ impl Server {
     /// Starts the stopped or killed server with its data and on its port, and waits for the end of recovery.
     ///
     /// # Errors
-    /// [`Error::Running`] when it runs, [`Error::Start`] when it does not start.
+    /// [`Error::Running`] when it runs, [`Error::Io`] when another program has taken the port, [`Error::Start`] when
+    /// it does not start.
     pub async fn start_again(&mut self) -> Result<(), Error> {
         if self.postmaster.is_some() {
             return Err(Error::Running);
