@@ -45,7 +45,7 @@ where
                     let begun = Instant::now();
                     operation().await?;
                     if counts && !stopping.load(Ordering::Relaxed) {
-                        latency.saturating_record(u64::try_from(begun.elapsed().as_micros())?);
+                        latency.record(u64::try_from(begun.elapsed().as_micros())?)?;
                     }
                 }
                 anyhow::Ok(latency)

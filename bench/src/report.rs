@@ -106,7 +106,10 @@ impl Report {
 }
 
 fn header() -> String {
-    format!("{:<10} {:<46} {:>12} {:<9} {:<28} {:>12} {:>7}  target", "scenario", "metric", "value", "unit", "beside", "value", "ratio")
+    format!(
+        "{:<10} {:<46} {:>12} {:<9} {:<28} {:>12} {:>7}  target",
+        "scenario", "metric", "value", "unit", "beside", "value", "ratio"
+    )
 }
 
 fn line(m: &Measurement) -> String {

@@ -11,8 +11,8 @@ use cleat_runner::shard::{Epoch, Fence, GroupName, Instance};
 use cleat_runner::store::postgres::{Options, PostgresStore};
 use cleat_runner::store::{Change, Message, Store, Write};
 use cleat_testing::postgres::Server;
-use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use sqlx::Executor;
+use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 
 use crate::load;
 use crate::report::{Measurement, Report, Target};
@@ -109,7 +109,8 @@ impl Bench {
     /// The same messages through the store, each caller waiting for its own commit.
     async fn grouped(&self, writers: usize) -> Result<load::Outcome> {
         load::run(writers, self.time, |writer| {
-            let (store, fences, ids) = (Arc::clone(&self.store), Arc::clone(&self.fences), Arc::clone(&self.ids));
+            let (store, fences, ids) =
+                (Arc::clone(&self.store), Arc::clone(&self.fences), Arc::clone(&self.ids));
             let mut next = writer;
             move || {
                 let (store, fences, ids) = (Arc::clone(&store), Arc::clone(&fences), Arc::clone(&ids));
@@ -162,9 +163,14 @@ impl Bench {
         let plain = self.plain(1).await?;
         let grouped = self.grouped(1).await?;
         report.add(
-            Measurement::new(SCENARIO, "group commit, one writer alone: mean", grouped.latency.mean() / 1000.0, "ms")
-                .beside("plain commit, one writer", plain.latency.mean() / 1000.0)
-                .wants(Target::AtMost(1.1)),
+            Measurement::new(
+                SCENARIO,
+                "group commit, one writer alone: mean",
+                grouped.latency.mean() / 1000.0,
+                "ms",
+            )
+            .beside("plain commit, one writer", plain.latency.mean() / 1000.0)
+            .wants(Target::AtMost(1.1)),
         );
         Ok(())
     }
@@ -174,7 +180,8 @@ impl Bench {
         let heir = PostgresStore::open(Options::new(&self.url, Instance::random())).await?;
         let fence = Fence { epoch: Epoch::new(2), ..self.fences[0].clone() };
         let load = load::run(16, self.time, |writer| {
-            let (store, fences, ids) = (Arc::clone(&self.store), Arc::clone(&self.fences), Arc::clone(&self.ids));
+            let (store, fences, ids) =
+                (Arc::clone(&self.store), Arc::clone(&self.fences), Arc::clone(&self.ids));
             let mut next = writer;
             move || {
                 let (store, fences, ids) = (Arc::clone(&store), Arc::clone(&fences), Arc::clone(&ids));
@@ -196,7 +203,12 @@ impl Bench {
             anyhow::Ok(begun.elapsed())
         };
         let (_, taken) = tokio::try_join!(load, claim)?;
-        report.add(Measurement::new(SCENARIO, "claim under 16 busy writers", taken.as_secs_f64() * 1000.0, "ms"));
+        report.add(Measurement::new(
+            SCENARIO,
+            "claim under 16 busy writers",
+            taken.as_secs_f64() * 1000.0,
+            "ms",
+        ));
         heir.close().await;
         Ok(())
     }

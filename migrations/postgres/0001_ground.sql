@@ -130,16 +130,27 @@ CREATE TABLE cleat.dead_letters (
 );
 
 -- Which of the given fences stand, by their place in the arrays. It first takes the instance's lock, which a claim waits
--- out, and only then looks: in a volatile function each statement sees what was committed before it began.
+-- out, and only then looks: in a volatile function each statement sees what was committed before it began. A few fences are
+-- looked up one by one, which is faster than setting up a join; a crowd is joined.
 CREATE FUNCTION cleat.fence(lock bigint, instance text, grps smallint[], shards integer[], generations integer[], epochs bigint[])
-RETURNS SETOF integer LANGUAGE plpgsql VOLATILE ROWS 10 AS $$
+RETURNS boolean[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    stands boolean[];
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(lock);
-    RETURN QUERY
-        SELECT f.n::integer
-        FROM unnest(grps, shards, generations, epochs) WITH ORDINALITY AS f (grp, shard, generation, epoch, n)
-        JOIN cleat.shards s ON s.grp = f.grp AND s.shard = f.shard
-        WHERE s.epoch = f.epoch AND s.generation = f.generation AND s.instance = fence.instance;
+    IF cardinality(epochs) > 4 THEN
+        RETURN ARRAY(
+            SELECT coalesce(s.epoch = f.epoch AND s.generation = f.generation AND s.instance = fence.instance, false)
+            FROM unnest(grps, shards, generations, epochs) WITH ORDINALITY AS f (grp, shard, generation, epoch, n)
+            LEFT JOIN cleat.shards s ON s.grp = f.grp AND s.shard = f.shard
+            ORDER BY f.n);
+    END IF;
+    FOR n IN 1 .. cardinality(epochs) LOOP
+        stands[n] := coalesce((
+            SELECT s.epoch = epochs[n] AND s.generation = generations[n] AND s.instance = fence.instance
+            FROM cleat.shards s WHERE s.grp = grps[n] AND s.shard = shards[n]), false);
+    END LOOP;
+    RETURN stands;
 END $$;
 
 -- Takes a whole batch back when one of its rows did not find what it was built on.

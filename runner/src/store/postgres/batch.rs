@@ -20,8 +20,8 @@ pub(super) struct Statements(HashMap<u32, Arc<str>>);
 
 /// What came of a batch that was committed.
 pub(super) struct Applied {
-    /// The fences that stood, by their number.
-    pub(super) standing: Vec<i32>,
+    /// Whether each fence stood, by its number.
+    pub(super) standing: Vec<bool>,
     /// The number of each write's fence.
     pub(super) fences: Vec<i32>,
     /// The messages that were stored.
@@ -47,14 +47,14 @@ impl Columns<'_> {
             Part { name: "k", present: !self.keys.is_empty(), strict: false, sql: "
 k AS (INSERT INTO cleat.keys (key, id, body)
   SELECT u.key, u.id, u.body FROM unnest({}::int[], {}::bytea[], {}::bigint[], {}::bytea[]) AS u (f, key, id, body)
-  JOIN fence ON fence.n = u.f ON CONFLICT (key) DO NOTHING RETURNING key)" },
+  JOIN fence ON fence.stands[u.f] ON CONFLICT (key) DO NOTHING RETURNING key)" },
             Part { name: "m", present: !self.messages.is_empty(), strict: false, sql: "
 m AS (INSERT INTO cleat.messages (id, grp, slot, seq, entity_type, entity_id, method, payload, extra, due, key)
   SELECT u.id, u.grp, u.slot, u.seq, u.entity_type, u.entity_id, u.method, u.payload, u.extra, u.due, u.key
   FROM unnest({}::int[], {}::bigint[], {}::smallint[], {}::int[], {}::bigint[], {}::text[], {}::text[], {}::text[],
     {}::bytea[], {}::bytea[], {}::bigint[], {}::bytea[])
     AS u (f, id, grp, slot, seq, entity_type, entity_id, method, payload, extra, due, key)
-  JOIN fence ON fence.n = u.f
+  JOIN fence ON fence.stands[u.f]
   WHERE (SELECT 1 FROM cleat.outcomes o WHERE o.id = u.id) IS NULL /*keyed*/
   ON CONFLICT (id) DO NOTHING RETURNING id)" },
             // Accepts that other changes depend on.
@@ -66,12 +66,12 @@ o AS (INSERT INTO cleat.outcomes (id, grp, slot, entity_type, entity_id, method,
   FROM unnest({}::int[], {}::bigint[], {}::smallint[], {}::int[], {}::text[], {}::text[], {}::text[],
     {}::smallint[], {}::bytea[], {}::bytea[])
     AS u (f, id, grp, slot, entity_type, entity_id, method, status, reply, key)
-  JOIN fence ON fence.n = u.f
+  JOIN fence ON fence.stands[u.f]
   WHERE (SELECT 1 FROM cleat.messages m WHERE m.id = u.id) IS NULL /*keyed*/
   ON CONFLICT (id) DO NOTHING RETURNING id)" },
             Part { name: "d", present: !self.finished.is_empty(), strict: true, sql: "
 d AS (DELETE FROM cleat.messages m
-  USING unnest({}::int[], {}::bigint[], {}::smallint[], {}::bytea[]) AS u (f, id, status, reply) JOIN fence ON fence.n = u.f
+  USING unnest({}::int[], {}::bigint[], {}::smallint[], {}::bytea[]) AS u (f, id, status, reply) JOIN fence ON fence.stands[u.f]
   WHERE m.id = u.id
   RETURNING m.id, m.grp, m.slot, m.entity_type, m.entity_id, m.method, ($6::bigint[])[u.f] AS epoch, u.status, u.reply),
 d2 AS (INSERT INTO cleat.outcomes (id, grp, slot, entity_type, entity_id, method, epoch, status, reply, done)
@@ -81,21 +81,21 @@ si AS (INSERT INTO cleat.states (entity_type, entity_id, grp, slot, version, epo
   SELECT u.entity_type, u.entity_id, u.grp, u.slot, u.version, ($6::bigint[])[u.f], u.value
   FROM unnest({}::int[], {}::text[], {}::text[], {}::smallint[], {}::int[], {}::bigint[], {}::bigint[], {}::bytea[])
     AS u (f, entity_type, entity_id, grp, slot, base, version, value)
-  JOIN fence ON fence.n = u.f ON CONFLICT (entity_type, entity_id) DO NOTHING RETURNING 1)" },
+  JOIN fence ON fence.stands[u.f] ON CONFLICT (entity_type, entity_id) DO NOTHING RETURNING 1)" },
             Part { name: "su", present: !self.changed.is_empty(), strict: true, sql: "
 su AS (UPDATE cleat.states s SET version = u.version, epoch = ($6::bigint[])[u.f], value = u.value
   FROM unnest({}::int[], {}::text[], {}::text[], {}::smallint[], {}::int[], {}::bigint[], {}::bigint[], {}::bytea[])
     AS u (f, entity_type, entity_id, grp, slot, base, version, value)
-  JOIN fence ON fence.n = u.f
+  JOIN fence ON fence.stands[u.f]
   WHERE s.entity_type = u.entity_type AND s.entity_id = u.entity_id AND s.version = u.base RETURNING 1)" },
             Part { name: "a", present: !self.attempts.is_empty(), strict: true, sql: "
 a AS (UPDATE cleat.messages m SET attempt = u.attempt, due = u.due, error = u.error
   FROM unnest({}::int[], {}::bigint[], {}::int[], {}::bigint[], {}::text[]) AS u (f, id, attempt, due, error)
-  JOIN fence ON fence.n = u.f WHERE m.id = u.id RETURNING 1)" },
+  JOIN fence ON fence.stands[u.f] WHERE m.id = u.id RETURNING 1)" },
             Part { name: "b", present: !self.buried.is_empty(), strict: true, sql: "
 b AS (DELETE FROM cleat.messages m
   USING unnest({}::int[], {}::bigint[], {}::smallint[], {}::bytea[], {}::text[]) AS u (f, id, status, reply, error)
-  JOIN fence ON fence.n = u.f WHERE m.id = u.id
+  JOIN fence ON fence.stands[u.f] WHERE m.id = u.id
   RETURNING m.id, m.grp, m.slot, m.seq, m.entity_type, m.entity_id, m.method, m.payload, m.extra, m.attempt, m.key,
     ($6::bigint[])[u.f] AS epoch, u.status, u.reply, u.error),
 b2 AS (INSERT INTO cleat.dead_letters
@@ -105,23 +105,23 @@ b3 AS (INSERT INTO cleat.outcomes (id, grp, slot, entity_type, entity_id, method
   SELECT id, grp, slot, entity_type, entity_id, method, epoch, status, reply, $7 FROM b)" },
             Part { name: "r", present: !self.replayed.is_empty(), strict: true, sql: "
 r AS (DELETE FROM cleat.dead_letters l
-  USING unnest({}::int[], {}::bigint[], {}::bigint[]) AS u (f, id, seq) JOIN fence ON fence.n = u.f WHERE l.id = u.id
+  USING unnest({}::int[], {}::bigint[], {}::bigint[]) AS u (f, id, seq) JOIN fence ON fence.stands[u.f] WHERE l.id = u.id
   RETURNING l.id, l.grp, l.slot, u.seq, l.entity_type, l.entity_id, l.method, l.payload, l.extra, l.key),
 r2 AS (INSERT INTO cleat.messages (id, grp, slot, seq, entity_type, entity_id, method, payload, extra, key)
   SELECT * FROM r),
 r3 AS (DELETE FROM cleat.outcomes o USING r WHERE o.id = r.id)" },
             Part { name: "x", present: !self.dropped.is_empty(), strict: true, sql: "
 x AS (DELETE FROM cleat.dead_letters l
-  USING unnest({}::int[], {}::bigint[]) AS u (f, id) JOIN fence ON fence.n = u.f WHERE l.id = u.id RETURNING 1)" },
+  USING unnest({}::int[], {}::bigint[]) AS u (f, id) JOIN fence ON fence.stands[u.f] WHERE l.id = u.id RETURNING 1)" },
             Part { name: "c", present: !self.chunks.is_empty(), strict: false, sql: "
 c AS (INSERT INTO cleat.chunks (id, sequence, items)
   SELECT u.id, u.sequence, u.items FROM unnest({}::int[], {}::bigint[], {}::int[], {}::bytea[]) AS u (f, id, sequence, items)
-  JOIN fence ON fence.n = u.f
+  JOIN fence ON fence.stands[u.f]
   WHERE (SELECT 1 FROM cleat.streams s WHERE s.id = u.id AND s.acked >= u.sequence) IS NULL
   ON CONFLICT (id, sequence) DO NOTHING)" },
             Part { name: "ka", present: !self.acks.is_empty(), strict: false, sql: "
 ka AS MATERIALIZED (SELECT u.id, u.sequence FROM unnest({}::int[], {}::bigint[], {}::int[]) AS u (f, id, sequence)
-  JOIN fence ON fence.n = u.f),
+  JOIN fence ON fence.stands[u.f]),
 ka2 AS (INSERT INTO cleat.streams (id, acked) SELECT id, sequence FROM ka
   ON CONFLICT (id) DO UPDATE SET acked = greatest(cleat.streams.acked, excluded.acked)),
 ka3 AS (DELETE FROM cleat.chunks c USING ka WHERE c.id = ka.id AND c.sequence <= ka.sequence)" },
@@ -130,12 +130,12 @@ ts AS (INSERT INTO cleat.timers (entity_type, entity_id, name, grp, slot, due, p
   SELECT u.entity_type, u.entity_id, u.name, u.grp, u.slot, u.due, u.payload
   FROM unnest({}::int[], {}::text[], {}::text[], {}::text[], {}::smallint[], {}::int[], {}::bigint[], {}::bytea[])
     AS u (f, entity_type, entity_id, name, grp, slot, due, payload)
-  JOIN fence ON fence.n = u.f
+  JOIN fence ON fence.stands[u.f]
   ON CONFLICT (entity_type, entity_id, name) DO UPDATE SET due = excluded.due, payload = excluded.payload)" },
             Part { name: "tc", present: !self.cleared.is_empty(), strict: false, sql: "
 tc AS (DELETE FROM cleat.timers t
   USING unnest({}::int[], {}::text[], {}::text[], {}::text[]) AS u (f, entity_type, entity_id, name)
-  JOIN fence ON fence.n = u.f
+  JOIN fence ON fence.stands[u.f]
   WHERE t.entity_type = u.entity_type AND t.entity_id = u.entity_id AND t.name = u.name)" },
         ]
     }
@@ -177,7 +177,7 @@ fn compose(parts: &[Part]) -> String {
     let has = |name: &str| parts.iter().any(|part| part.present && part.name == name);
     let keyed = if has("k") { "AND (u.key IS NULL OR u.key IN (SELECT key FROM k))" } else { "" };
     let mut sql = String::from(
-        "WITH fence AS MATERIALIZED (SELECT n FROM cleat.fence($1, $2, $3::smallint[], $4::int[], $5::int[], $6::bigint[]) AS n)",
+        "WITH fence AS MATERIALIZED (SELECT cleat.fence($1, $2, $3::smallint[], $4::int[], $5::int[], $6::bigint[]) AS stands)",
     );
     let mut next = COMMON;
     let mut checks = vec!["$7::bigint > 0".to_owned()];
@@ -195,14 +195,14 @@ fn compose(parts: &[Part]) -> String {
         if part.strict {
             let name = part.name;
             checks.push(format!(
-                "(SELECT count(*) FROM {name}) = (SELECT count(*) FROM unnest(${first}::int[]) AS u (f) JOIN fence ON fence.n = u.f)"
+                "(SELECT count(*) FROM {name}) = (SELECT count(*) FROM unnest(${first}::int[]) AS u (f) JOIN fence ON fence.stands[u.f])"
             ));
         }
     }
     let stored = if has("m") { "SELECT id FROM m" } else { "SELECT 0::bigint WHERE false" };
     let _ = write!(
         sql,
-        "\nSELECT ARRAY(SELECT n FROM fence), ARRAY({stored}), CASE WHEN {} THEN 0 ELSE cleat.abort() END",
+        "\nSELECT (SELECT stands FROM fence), ARRAY({stored}), CASE WHEN {} THEN 0 ELSE cleat.abort() END",
         checks.join("\n  AND ")
     );
     sql

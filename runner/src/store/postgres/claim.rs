@@ -103,7 +103,10 @@ pub(super) async fn settle(pool: &PgPool, target: &Target) -> Result<(), Error> 
 async fn wait_out(connection: &mut PgConnection, instance: &str) -> Result<(), sqlx::Error> {
     loop {
         let mut transaction = connection.begin().await?;
-        sqlx::query("SELECT set_config('lock_timeout', $1, true)").bind(PATIENCE).execute(&mut *transaction).await?;
+        sqlx::query("SELECT set_config('lock_timeout', $1, true)")
+            .bind(PATIENCE)
+            .execute(&mut *transaction)
+            .await?;
         let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)")
             .bind(lock_of(instance))
             .execute(&mut *transaction)

@@ -164,11 +164,8 @@ impl<'a> Columns<'a> {
                 self.finished.push(fence, id.get(), status::of(outcome), codec::encode(outcome)?);
             }
             Change::State(state) => {
-                let run = self.states.entry(&state.address).or_insert(Run {
-                    fence,
-                    base: state.base,
-                    last: state,
-                });
+                let run =
+                    self.states.entry(&state.address).or_insert(Run { fence, base: state.base, last: state });
                 run.last = state;
             }
             Change::Attempt(attempt) => self.attempts.push(

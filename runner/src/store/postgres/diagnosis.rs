@@ -10,9 +10,16 @@ use crate::store::{Change, Committed, Error, Finish, Message, Request, Write};
 pub(super) enum Finding {
     /// The write itself was done, by an attempt that we lost sight of.
     Done,
-    Duplicate { request: Snowflake, reply: Option<Vec<u8>> },
-    KeyReused { earlier: Snowflake },
-    NotOpen { request: Snowflake },
+    Duplicate {
+        request: Snowflake,
+        reply: Option<Vec<u8>>,
+    },
+    KeyReused {
+        earlier: Snowflake,
+    },
+    NotOpen {
+        request: Snowflake,
+    },
     Conflict(Error),
 }
 
@@ -49,7 +56,8 @@ pub(super) async fn of(
             }
             Change::Bury { request, .. } => ended(connection, write, *request, uncertain).await?,
             Change::Attempt(attempt) => {
-                let open = exists(connection, "SELECT 1 FROM cleat.messages WHERE id = $1", attempt.request).await?;
+                let open =
+                    exists(connection, "SELECT 1 FROM cleat.messages WHERE id = $1", attempt.request).await?;
                 (!open).then_some(Finding::NotOpen { request: attempt.request })
             }
             Change::Replay { request, .. } => {
@@ -100,7 +108,10 @@ pub(super) async fn of(
 }
 
 /// Whether a write left its traces. None if it would leave none.
-pub(super) async fn traces(connection: &mut PgConnection, write: &Write) -> Result<Option<bool>, sqlx::Error> {
+pub(super) async fn traces(
+    connection: &mut PgConnection,
+    write: &Write,
+) -> Result<Option<bool>, sqlx::Error> {
     for change in &write.changes {
         let found = match change {
             Change::Accept(message) | Change::Send(message) => {
@@ -194,7 +205,11 @@ async fn dead(connection: &mut PgConnection, request: Snowflake) -> Result<bool,
     exists(connection, "SELECT 1 FROM cleat.dead_letters WHERE id = $1", request).await
 }
 
-async fn by_epoch(connection: &mut PgConnection, request: Snowflake, write: &Write) -> Result<bool, sqlx::Error> {
+async fn by_epoch(
+    connection: &mut PgConnection,
+    request: Snowflake,
+    write: &Write,
+) -> Result<bool, sqlx::Error> {
     let row = sqlx::query("SELECT 1 FROM cleat.outcomes WHERE id = $1 AND epoch = $2")
         .bind(request.get())
         .bind(write.fence.epoch.get())

@@ -20,10 +20,7 @@ impl Groups {
     }
 
     pub(super) fn get(&self, name: &GroupName) -> Result<&Group, Error> {
-        self.0
-            .iter()
-            .find(|group| group.map.group() == name)
-            .ok_or_else(|| Error::NoSuchGroup(name.clone()))
+        self.0.iter().find(|group| group.map.group() == name).ok_or_else(|| Error::NoSuchGroup(name.clone()))
     }
 
     pub(super) fn numbered(&self, number: i16) -> Option<&Group> {

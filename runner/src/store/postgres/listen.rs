@@ -40,7 +40,11 @@ pub(super) async fn run(target: Target, groups: Arc<Groups>, wakes: broadcast::S
     }
 }
 
-async fn listen(target: &Target, groups: &Groups, wakes: &broadcast::Sender<Wake>) -> Result<(), sqlx::Error> {
+async fn listen(
+    target: &Target,
+    groups: &Groups,
+    wakes: &broadcast::Sender<Wake>,
+) -> Result<(), sqlx::Error> {
     // The listener takes its one connection from a pool of its own, so that it never waits for readers.
     let pool = PgPoolOptions::new().max_connections(1).connect_with(target.options("listen")).await?;
     let mut listener = PgListener::connect_with(&pool).await?;

@@ -25,8 +25,8 @@ use self::groups::Groups;
 use self::writer::Writer;
 use super::lane::Lanes;
 use super::{
-    DeadLetter, Error, Holding, LaneOptions, Metrics, Page, Progress, Receipt, Retention, State, Store, Stored,
-    Timer, Wake, Watermark, Write,
+    DeadLetter, Error, Holding, LaneOptions, Metrics, Page, Progress, Receipt, Retention, State, Store,
+    Stored, Timer, Wake, Watermark, Write,
 };
 use crate::message::snowflake::Span;
 use crate::message::{Chunk, EntityAddress, IdempotencyKey, Sequence, Snowflake};
@@ -158,7 +158,12 @@ impl Store for PostgresStore {
         reads::keyed(&self.pool, key).await
     }
 
-    async fn chunks(&self, request: Snowflake, after: Option<Sequence>, limit: u32) -> Result<Vec<Chunk>, Error> {
+    async fn chunks(
+        &self,
+        request: Snowflake,
+        after: Option<Sequence>,
+        limit: u32,
+    ) -> Result<Vec<Chunk>, Error> {
         reads::chunks(&self.pool, request, after, limit).await
     }
 

@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use sqlx::postgres::{PgPool, PgRow};
 use sqlx::Row;
+use sqlx::postgres::{PgPool, PgRow};
 
 use super::connect::unavailable;
 use super::groups::{Group, Groups};
@@ -14,9 +14,7 @@ use crate::message::{
 };
 use crate::shard::{Epoch, Fence, GroupName, Instance, ShardId};
 use crate::store::row::Extra;
-use crate::store::{
-    DeadLetter, Error, Holding, Message, Page, Progress, State, Stored, Timer, Watermark,
-};
+use crate::store::{DeadLetter, Error, Holding, Message, Page, Progress, State, Stored, Timer, Watermark};
 
 pub(super) async fn holdings(pool: &PgPool, group: &Group) -> Result<Vec<Holding>, Error> {
     let rows: Vec<(i32, i64, String)> =

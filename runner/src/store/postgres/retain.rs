@@ -48,7 +48,8 @@ pub(super) async fn make_room(connection: &mut PgConnection, now: SystemTime) ->
         if there {
             continue;
         }
-        let (from, to) = (Snowflake::first_at(begin_of(day)).get(), Snowflake::first_at(begin_of(day + 1)).get());
+        let (from, to) =
+            (Snowflake::first_at(begin_of(day)).get(), Snowflake::first_at(begin_of(day + 1)).get());
         let create = format!(
             "CREATE TABLE cleat.{name} PARTITION OF cleat.outcomes FOR VALUES FROM ({from}) TO ({to});
              ALTER TABLE cleat.{name} SET (autovacuum_vacuum_insert_scale_factor = 0.5)"
@@ -64,7 +65,9 @@ pub(super) async fn run(pool: &PgPool, retention: &Retention, now: SystemTime) -
     match rotate(&mut connection, retention, now).await {
         Ok(()) => {}
         // Somebody holds the table for longer than is worth waiting for. The next round tries again.
-        Err(error) if Meaning::of(&error) == Meaning::Later => tracing::info!(%error, "partitions are left for later"),
+        Err(error) if Meaning::of(&error) == Meaning::Later => {
+            tracing::info!(%error, "partitions are left for later")
+        }
         Err(error) => return Err(unavailable(error)),
     }
     let before = |age: Duration| to_millis(now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
@@ -117,7 +120,11 @@ const DELETIONS: [&str; 5] = [
 ];
 
 /// Drops the days whose successes are past their retention, and creates the next ones.
-async fn rotate(connection: &mut PgConnection, retention: &Retention, now: SystemTime) -> Result<(), sqlx::Error> {
+async fn rotate(
+    connection: &mut PgConnection,
+    retention: &Retention,
+    now: SystemTime,
+) -> Result<(), sqlx::Error> {
     let mut transaction = connection.begin().await?;
     sqlx::query("SET LOCAL lock_timeout = '1s'").execute(&mut *transaction).await?;
     make_room(&mut transaction, now).await?;

@@ -93,7 +93,11 @@ async fn reserve(connection: &mut PgConnection, cluster: &str) -> Result<(), Err
     if owner == cluster { Ok(()) } else { Err(Error::DatabaseInUse { owner }) }
 }
 
-async fn create_group(connection: &mut PgConnection, name: &GroupName, shards: u16) -> Result<(), sqlx::Error> {
+async fn create_group(
+    connection: &mut PgConnection,
+    name: &GroupName,
+    shards: u16,
+) -> Result<(), sqlx::Error> {
     sqlx::query(
         "WITH g AS (INSERT INTO cleat.groups (name, shards, generation) SELECT $1, $2, 1
            WHERE NOT EXISTS (SELECT 1 FROM cleat.groups WHERE name = $1) RETURNING grp)

@@ -57,7 +57,11 @@ impl Trials {
     async fn again(&mut self, error: sqlx::Error) -> Result<(), Error> {
         if Instant::now() + self.pause > self.deadline {
             let source: Cause = Arc::new(error);
-            return Err(if self.uncertain { Error::Unknown { source } } else { Error::Unavailable { source } });
+            return Err(if self.uncertain {
+                Error::Unknown { source }
+            } else {
+                Error::Unavailable { source }
+            });
         }
         tracing::warn!(error = &error as &dyn std::error::Error, "the database is in trouble, trying again");
         tokio::time::sleep(self.pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
@@ -145,7 +149,10 @@ impl Writer {
         };
         // A server that says nothing at all, as behind a broken network, is a lost connection.
         Ok(tokio::time::timeout(*patience, work).await.unwrap_or_else(|_| {
-            Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer")))
+            Err(sqlx::Error::Io(std::io::Error::new(
+                std::io::ErrorKind::TimedOut,
+                "the database does not answer",
+            )))
         }))
     }
 
@@ -156,11 +163,12 @@ impl Writer {
         applied: Applied,
         uncertain: bool,
     ) -> Result<Vec<Answer>, sqlx::Error> {
-        let standing: HashSet<i32> = applied.standing.into_iter().collect();
         let stored: HashSet<i64> = applied.stored.into_iter().collect();
         let mut answers = Vec::with_capacity(batch.len());
         for (write, number) in batch.iter().zip(applied.fences) {
-            let answer = if !standing.contains(&number) {
+            // PostgreSQL counts from 1.
+            let place = usize::try_from(number - 1).unwrap_or(usize::MAX);
+            let answer = if !applied.standing.get(place).is_some_and(|stands| *stands) {
                 self.fenced(write, uncertain).await?
             } else if let [Change::Accept(message)] = write.changes.as_slice()
                 && !stored.contains(&message.envelope.id.get())
