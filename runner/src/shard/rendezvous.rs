@@ -44,7 +44,7 @@ fn minus_log2(hash: u64) -> u64 {
     let mantissa = (hash << zeros) << 1;
     let [step, a, b, c, d, ..] = mantissa.to_be_bytes();
     let (low, high) = (LOG2[usize::from(step)], LOG2[usize::from(step) + 1]);
-    let between = (high - low) * u64::from(u32::from_be_bytes([a, b, c, d])) >> 32;
+    let between = ((high - low) * u64::from(u32::from_be_bytes([a, b, c, d]))) >> 32;
     (u64::from(zeros + 1) << FRACTION_BITS) - (low + between)
 }
 
