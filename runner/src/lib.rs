@@ -1,8 +1,9 @@
 //! The runtime of Cleat: sharded stateful entities and durable workflows.
 //!
 //! A folder is a noun of the domain. [`shard`] says where things live and who may write there,
-//! [`message`] what is sent and answered, [`store`] is the only door to the database.
+//! [`lease`] who is alive and owns what, [`message`] what is sent and answered, [`store`] is the only door to the database.
 
+pub mod lease;
 pub mod message;
 pub mod shard;
 pub mod store;
