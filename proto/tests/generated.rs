@@ -17,6 +17,7 @@ fn generate(root: &Path, to: &Path) {
     let descriptors = protox::compile(sources(root), [root]).unwrap();
     tonic_prost_build::configure()
         .bytes(".")
+        .btree_map(".")
         .build_transport(false)
         .out_dir(to)
         .compile_fds(descriptors)

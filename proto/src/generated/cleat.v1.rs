@@ -45,6 +45,9 @@ pub struct Hello {
     /// The largest frame that the dialler takes, in bytes.
     #[prost(uint64, tag = "8")]
     pub frame_limit: u64,
+    /// How many chunks of one stream the dialler holds before it has acknowledged the first of them.
+    #[prost(uint32, tag = "9")]
+    pub chunk_window: u32,
 }
 /// The acceptor lets the dialler in.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -208,8 +211,8 @@ pub struct Envelope {
     pub uninterruptible: i32,
     #[prost(message, optional, tag = "10")]
     pub trace: ::core::option::Option<Trace>,
-    #[prost(map = "string, string", tag = "11")]
-    pub headers: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "11")]
+    pub headers: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
