@@ -1,9 +1,11 @@
 //! The runtime of Cleat: sharded stateful entities and durable workflows.
 //!
 //! A folder is a noun of the domain. [`shard`] says where things live and who may write there,
-//! [`lease`] who is alive and owns what, [`message`] what is sent and answered, [`store`] is the only door to the database.
+//! [`lease`] who is alive and owns what, [`message`] what is sent and answered, [`transport`] how runners talk; [`store`] is the
+//! only door to the database.
 
 pub mod lease;
 pub mod message;
 pub mod shard;
 pub mod store;
+pub mod transport;
