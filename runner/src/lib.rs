@@ -4,6 +4,7 @@
 //! [`lease`] who is alive and owns what, [`message`] what is sent and answered, [`transport`] how runners talk; [`store`] is the
 //! only door to the database.
 
+pub mod entity;
 pub mod lease;
 pub mod message;
 pub mod shard;

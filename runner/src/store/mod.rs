@@ -71,8 +71,8 @@ pub trait Store: Send + Sync + 'static {
         self.submit(write).await?.await
     }
 
-    /// A page of a shard's open messages, in the order in which they were accepted.
-    async fn open_messages(&self, shard: &ShardId, page: Page) -> Result<Vec<Stored>, Error>;
+    /// A page of the open messages of some shards, in the order in which they were accepted.
+    async fn open_messages(&self, shards: &[ShardId], page: Page) -> Result<Vec<Stored>, Error>;
 
     /// What is known of a request.
     async fn progress(&self, request: Snowflake) -> Result<Progress, Error>;

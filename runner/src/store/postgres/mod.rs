@@ -146,8 +146,8 @@ impl Store for PostgresStore {
         self.lanes.submit(write).await
     }
 
-    async fn open_messages(&self, shard: &ShardId, page: Page) -> Result<Vec<Stored>, Error> {
-        reads::open_messages(&self.pool, &self.groups, shard, page).await
+    async fn open_messages(&self, shards: &[ShardId], page: Page) -> Result<Vec<Stored>, Error> {
+        reads::open_messages(&self.pool, &self.groups, shards, page).await
     }
 
     async fn progress(&self, request: Snowflake) -> Result<Progress, Error> {

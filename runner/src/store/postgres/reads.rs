@@ -62,25 +62,39 @@ pub(super) async fn standing(
 pub(super) async fn open_messages(
     pool: &PgPool,
     groups: &Groups,
-    shard: &ShardId,
+    shards: &[ShardId],
     page: Page,
 ) -> Result<Vec<Stored>, Error> {
-    let group = groups.get(&shard.group)?;
-    let slots = group.map.slots(shard.id);
+    let (mut grps, mut firsts, mut lasts) = (Vec::new(), Vec::new(), Vec::new());
+    for shard in shards {
+        let group = groups.get(&shard.group)?;
+        let slots = group.map.slots(shard.id);
+        grps.push(group.number);
+        firsts.push(i32::from(*slots.start()));
+        lasts.push(i32::from(*slots.end()));
+    }
     let rows = sqlx::query(
-        "SELECT id, seq, entity_type, entity_id, method, payload, extra, key, due, attempt, error FROM cleat.messages
-         WHERE grp = $1 AND slot BETWEEN $2 AND $3 AND seq > $4 AND (due IS NULL OR due <= $5) ORDER BY seq LIMIT $6",
+        "SELECT m.id, m.grp, m.seq, m.entity_type, m.entity_id, m.method, m.payload, m.extra, m.key, m.due, m.attempt, m.error
+         FROM unnest($1::smallint[], $2::int[], $3::int[]) AS s (grp, first, last)
+         JOIN cleat.messages m ON m.grp = s.grp AND m.slot BETWEEN s.first AND s.last
+         WHERE m.seq > $4 AND (m.due IS NULL OR m.due <= $5) ORDER BY m.seq LIMIT $6",
     )
-    .bind(group.number)
-    .bind(i32::from(*slots.start()))
-    .bind(i32::from(*slots.end()))
+    .bind(grps)
+    .bind(firsts)
+    .bind(lasts)
     .bind(page.after.map_or(i64::MIN, Snowflake::get))
     .bind(to_millis(page.until))
     .bind(i64::from(page.limit))
     .fetch_all(pool)
     .await
     .map_err(unavailable)?;
-    rows.iter().map(|row| stored(row, group.map.group())).collect()
+    let stored = |row: &PgRow| {
+        let number: i16 = row.try_get("grp").map_err(unavailable)?;
+        let group =
+            groups.numbered(number).map_or_else(GroupName::default, |group| group.map.group().clone());
+        stored(row, &group)
+    };
+    rows.iter().map(stored).collect()
 }
 
 fn stored(row: &PgRow, group: &GroupName) -> Result<Stored, Error> {

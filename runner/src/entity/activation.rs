@@ -1,0 +1,87 @@
+//! One instance of an entity in memory.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{Notify, RwLock};
+
+use super::call::{Handler, HandlerError};
+use super::job::Job;
+use super::mailbox::{Mailbox, Put};
+use super::registry::Kind;
+use super::shard::Shard;
+use super::state::State;
+use super::turn::Turn;
+use crate::message::EntityAddress;
+
+/// One instance of an entity: its mailbox, and its handler and state once it has been asked something.
+pub(super) struct Activation {
+    pub(super) address: EntityAddress,
+    pub(super) kind: Arc<Kind>,
+    mailbox: Mutex<Mailbox>,
+    /// A message came while a turn was under way.
+    pub(super) wake: Notify,
+    body: tokio::sync::Mutex<Option<Body>>,
+}
+
+/// What handles the messages of an instance. Lost when a commit fails or a handler panics; then it is made again.
+#[derive(Clone)]
+pub(super) struct Body {
+    pub(super) handler: Arc<dyn Handler>,
+    pub(super) state: Arc<RwLock<State>>,
+}
+
+impl Activation {
+    pub(super) fn new(address: EntityAddress, kind: Arc<Kind>) -> Self {
+        Self {
+            address,
+            kind,
+            mailbox: Mutex::new(Mailbox::new()),
+            wake: Notify::new(),
+            body: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    /// Puts a message into the mailbox and sees to it that somebody is at work. Gives it back if the instance was evicted.
+    pub(super) fn put(self: &Arc<Self>, shard: &Arc<Shard>, job: Job) -> Result<(), Box<Job>> {
+        let put = self.mailbox().put(job);
+        match put {
+            Put::Taken => self.wake.notify_one(),
+            Put::Wake => shard.spawn(Turn::new(Arc::clone(self), Arc::clone(shard)).run()),
+            Put::Gone(job) => return Err(job),
+        }
+        Ok(())
+    }
+
+    pub(super) fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Evicts the instance if it has rested for as long as its type wants.
+    pub(super) fn evict(&self, now: Instant) -> bool {
+        now.checked_sub(self.kind.idle).is_some_and(|before| self.mailbox().evict(before))
+    }
+
+    /// The handler and the state, made and loaded if they are not there.
+    pub(super) async fn body(&self, shard: &Shard) -> Result<Body, HandlerError> {
+        let mut slot = self.body.lock().await;
+        if let Some(body) = &*slot {
+            return Ok(body.clone());
+        }
+        let state = if self.kind.definition().state.is_some() {
+            let stored = shard.store().state(&self.address).await;
+            let stored = stored
+                .map_err(|error| HandlerError::Retry(format!("its state cannot be loaded: {error}")))?;
+            stored.map_or_else(State::default, |stored| State::stored(stored.version, stored.value))
+        } else {
+            State::default()
+        };
+        let handler = self.kind.entity.activate(&self.address).await?;
+        Ok(slot.insert(Body { handler, state: Arc::new(RwLock::new(state)) }).clone())
+    }
+
+    /// Forgets handler and state.
+    pub(super) async fn crash(&self) {
+        *self.body.lock().await = None;
+    }
+}

@@ -1,0 +1,179 @@
+//! What a handler is given and what it gives back.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use serde::Serialize;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
+
+use super::Definition;
+use super::state::State;
+use crate::message::{EntityAddress, Envelope, Failure, Headers, Snowflake, codec};
+use crate::shard::Fence;
+
+/// A type of entity.
+pub trait Entity: Send + Sync + 'static {
+    /// What can be asked of it.
+    fn definition(&self) -> &Definition;
+
+    /// Makes the handler of one instance, when that is first asked something, and again after it was evicted or crashed.
+    ///
+    /// # Errors
+    /// A failure ends the request for which it was made; [`HandlerError::Retry`] counts as a failed attempt of it.
+    fn activate<'a>(
+        &'a self,
+        address: &'a EntityAddress,
+    ) -> BoxFuture<'a, Result<Arc<dyn Handler>, HandlerError>>;
+}
+
+/// One instance of an entity.
+pub trait Handler: Send + Sync + 'static {
+    /// Handles one message. What it gives back is the reply.
+    ///
+    /// # Errors
+    /// See [`HandlerError`]. A handler that fails has changed nothing: its state and its sends are forgotten.
+    fn handle<'a>(&'a self, call: &'a mut Call) -> BoxFuture<'a, Result<Bytes, HandlerError>>;
+}
+
+/// Why a handler has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandlerError {
+    /// A considered no: the request's end.
+    Failed(Failure),
+    /// It did not work this time. A persisted message is tried again after a while; a volatile one ends as a defect.
+    Retry(String),
+}
+
+impl HandlerError {
+    /// A considered no, in words.
+    pub fn failed(kind: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Failed(Failure { kind: kind.into(), message: message.into(), details: Bytes::new() })
+    }
+}
+
+impl From<codec::Error> for HandlerError {
+    fn from(error: codec::Error) -> Self {
+        let error = super::Error::codec("a value", &error);
+        Self::failed(error.reason().to_owned(), error.to_string())
+    }
+}
+
+/// The state, as far as the method asked for it.
+pub(super) enum Held {
+    Nothing,
+    Read(OwnedRwLockReadGuard<State>),
+    Write(OwnedRwLockWriteGuard<State>),
+}
+
+/// One message, with all that its handler may do.
+pub struct Call {
+    pub(super) envelope: Envelope,
+    pub(super) attempt: i32,
+    pub(super) fence: Fence,
+    pub(super) held: Held,
+    pub(super) sends: Vec<Outgoing>,
+}
+
+/// A one-way message that commits with the handler's reply.
+pub(super) struct Outgoing {
+    pub(super) address: EntityAddress,
+    pub(super) method: String,
+    pub(super) payload: Bytes,
+    pub(super) deliver_at: Option<SystemTime>,
+}
+
+impl Call {
+    /// Who is asked.
+    pub fn address(&self) -> &EntityAddress {
+        &self.envelope.address
+    }
+
+    /// What is asked.
+    pub fn method(&self) -> &str {
+        &self.envelope.method
+    }
+
+    /// The input, as the caller wrote it.
+    pub fn payload(&self) -> &Bytes {
+        &self.envelope.payload
+    }
+
+    /// The request's id: the same for each attempt.
+    pub fn request(&self) -> Snowflake {
+        self.envelope.id
+    }
+
+    /// What else the caller said.
+    pub fn headers(&self) -> &Headers {
+        &self.envelope.headers
+    }
+
+    /// How many attempts have failed before this one.
+    pub fn attempt(&self) -> i32 {
+        self.attempt
+    }
+
+    /// What to show to systems outside that can refuse a writer of an earlier epoch.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// The input as a value.
+    ///
+    /// # Errors
+    /// The bytes are not such a value.
+    pub fn input<T: serde::de::DeserializeOwned>(&self) -> Result<T, HandlerError> {
+        codec::decode(&self.envelope.payload).map_err(|error| {
+            let error = super::Error::codec("the input", &error);
+            HandlerError::failed(error.reason().to_owned(), error.to_string())
+        })
+    }
+
+    /// The state, for methods that look at it or change it.
+    ///
+    /// # Errors
+    /// The method's definition does not ask for the state, or the state is of another type.
+    pub fn state<T: 'static>(&self) -> Result<&T, HandlerError> {
+        let state = match &self.held {
+            Held::Nothing => None,
+            Held::Read(state) => state.get::<T>(),
+            Held::Write(state) => state.get::<T>(),
+        };
+        state.ok_or_else(|| no_state::<T>("look at"))
+    }
+
+    /// The state, for methods that change it.
+    ///
+    /// # Errors
+    /// The method's definition does not say that it changes the state, or the state is of another type.
+    pub fn state_mut<T: 'static>(&mut self) -> Result<&mut T, HandlerError> {
+        let state = match &mut self.held {
+            Held::Nothing | Held::Read(_) => None,
+            Held::Write(state) => state.get_mut::<T>(),
+        };
+        state.ok_or_else(|| no_state::<T>("change"))
+    }
+
+    /// Sends a one-way message: stored together with this handler's reply, or not at all.
+    ///
+    /// # Errors
+    /// The input has no form in MessagePack.
+    pub fn send<T: Serialize>(
+        &mut self,
+        address: EntityAddress,
+        method: &str,
+        input: &T,
+        deliver_at: Option<SystemTime>,
+    ) -> Result<(), HandlerError> {
+        let payload = codec::encode(input)?.into();
+        self.sends.push(Outgoing { address, method: method.to_owned(), payload, deliver_at });
+        Ok(())
+    }
+}
+
+fn no_state<T>(what: &str) -> HandlerError {
+    let state = std::any::type_name::<T>();
+    HandlerError::failed("NoState", format!("this method is not declared to {what} a state of type {state}"))
+}

@@ -1,0 +1,108 @@
+//! Why a request has no answer.
+
+use crate::message::{Defect, EntityAddress, EntityType, Failure, Snowflake, codec};
+use crate::shard::ShardId;
+use crate::store;
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The handler said no.
+    #[error("{}: {}", .0.kind, .0.message)]
+    Failed(Failure),
+    /// The handler is broken, or gave up.
+    #[error("{}: {}", .0.kind, .0.message)]
+    Defect(Defect),
+    /// No such type is registered on the runner that owns the entity.
+    #[error("no entity type {0} is registered: is it in this image, and is its name spelled so?")]
+    UnknownType(EntityType),
+    /// The type has no such method.
+    #[error("entity type {entity_type} has no method {method}")]
+    UnknownMethod {
+        /// The type.
+        entity_type: EntityType,
+        /// What was asked.
+        method: String,
+    },
+    /// The caller may not ask this.
+    #[error("method {method} of {entity_type} is {}: it cannot be called from here", if *.private { "private" } else { "protected" })]
+    NotPermitted {
+        /// The type.
+        entity_type: EntityType,
+        /// What was asked.
+        method: String,
+        /// Whether nobody may, and not only those who are no entities.
+        private: bool,
+    },
+    /// The message asks for what its method does not give.
+    #[error(
+        "method {method} of {entity_type} is volatile: it can be neither scheduled nor deduplicated by key"
+    )]
+    NotPersisted {
+        /// The type.
+        entity_type: EntityType,
+        /// What was asked.
+        method: String,
+    },
+    /// The entity waits, directly or through others, for the caller.
+    #[error("{0} is waiting for this very call: a call back into its own chain would wait for ever")]
+    Deadlock(EntityAddress),
+    /// The request was interrupted.
+    #[error("request {0} was interrupted")]
+    Interrupted(Snowflake),
+    /// The shard is not served here. The request was not run; ask its owner.
+    #[error("shard {0} is not served by this runner")]
+    NotHere(ShardId),
+    /// The shard was lost while the request was under way: it may have been run or not.
+    #[error("shard {0} moved while the request was under way: it may have been run or not")]
+    Lost(ShardId),
+    /// The database said no, or nothing.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// No id could be given to the message.
+    #[error(transparent)]
+    Exhausted(#[from] crate::message::snowflake::Exhausted),
+    /// Input or output could not be written or read.
+    #[error("{what} could not be converted: {detail}")]
+    Codec {
+        /// Input or output.
+        what: &'static str,
+        /// Why.
+        detail: String,
+    },
+}
+
+impl Error {
+    /// One word for conditions, metrics and gRPC.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Failed(failure) => &failure.kind,
+            Self::Defect(defect) => &defect.kind,
+            Self::UnknownType(_) => "UnknownType",
+            Self::UnknownMethod { .. } => "UnknownMethod",
+            Self::NotPermitted { .. } => "NotPermitted",
+            Self::NotPersisted { .. } => "NotPersisted",
+            Self::Deadlock(_) => "Deadlock",
+            Self::Interrupted(_) => "Interrupted",
+            Self::NotHere(_) => "NotHere",
+            Self::Lost(_) => "Lost",
+            Self::Store(error) => error.reason(),
+            Self::Exhausted(_) => "NoMachine",
+            Self::Codec { .. } => "Malformed",
+        }
+    }
+
+    /// Whether the same request can be sent again without the danger that it runs twice, also when it is volatile.
+    pub fn was_not_run(&self) -> bool {
+        matches!(self, Self::NotHere(_))
+    }
+
+    /// An error of a codec, for what was converted.
+    pub fn codec(what: &'static str, error: &codec::Error) -> Self {
+        let mut detail = error.to_string();
+        if let Some(source) = std::error::Error::source(error) {
+            detail = format!("{detail}: {source}");
+        }
+        Self::Codec { what, detail }
+    }
+}

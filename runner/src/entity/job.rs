@@ -1,0 +1,156 @@
+//! A message on its way through a host.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::Error;
+use crate::message::{Envelope, Outcome, Snowflake};
+use crate::shard::ShardId;
+use crate::store::Message;
+
+/// A message that is delivered to a host.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// What is asked of whom.
+    pub envelope: Envelope,
+    /// Who asks.
+    pub caller: Caller,
+    /// What the caller waits for.
+    pub want: Want,
+    /// Whether an earlier delivery may have been handled.
+    pub resent: bool,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// Somebody outside: a client, the gateway.
+    Outside,
+    /// An entity or a workflow.
+    Inside,
+}
+
+/// What a caller waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// The reply.
+    Reply,
+    /// That the message is in good hands: stored if it is persisted, otherwise in the mailbox.
+    Acceptance,
+}
+
+/// What a caller gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delivered {
+    /// The request's end.
+    Ended(Outcome),
+    /// The message is in good hands, under this id: the one under which the request was stored first.
+    Accepted(Snowflake),
+}
+
+/// What a caller gets, or why it does not.
+pub type Answer = Result<Delivered, Error>;
+
+/// Where an answer goes.
+pub enum ReplyTo {
+    /// To a task that waits.
+    Waiter(oneshot::Sender<Answer>),
+    /// To whatever is to be done with it. It must not block.
+    Then(Box<dyn FnOnce(Answer) + Send + Sync>),
+}
+
+impl ReplyTo {
+    fn answer(self, answer: Answer) {
+        match self {
+            // Whoever waits no longer needs no answer.
+            Self::Waiter(waiter) => drop(waiter.send(answer)),
+            Self::Then(then) => then(answer),
+        }
+    }
+}
+
+/// Somebody waits for a request. Whoever drops it without an answer tells them that the shard was lost.
+pub(super) struct Waiter {
+    want: Want,
+    shard: ShardId,
+    reply_to: Option<ReplyTo>,
+}
+
+impl Waiter {
+    pub(super) fn new(want: Want, shard: ShardId, reply_to: ReplyTo) -> Self {
+        Self { want, shard, reply_to: Some(reply_to) }
+    }
+
+    /// Whether it is enough for them to know that the message is in good hands.
+    pub(super) fn is_content_with_acceptance(&self) -> bool {
+        self.want == Want::Acceptance
+    }
+
+    pub(super) fn answer(mut self, answer: Answer) {
+        if let Some(reply_to) = self.reply_to.take() {
+            reply_to.answer(answer);
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if let Some(reply_to) = self.reply_to.take() {
+            reply_to.answer(Err(Error::Lost(self.shard.clone())));
+        }
+    }
+}
+
+/// A message on its way.
+pub(super) struct Job {
+    pub(super) message: Message,
+    pub(super) origin: Origin,
+    pub(super) persisted: bool,
+    /// Only of volatile messages. Who waits for a persisted one is kept by its shard, because there can be several.
+    pub(super) waiter: Option<Waiter>,
+    pub(super) interrupt: Arc<Interrupt>,
+    /// How often it was run in vain because a commit before it failed.
+    pub(super) reruns: u8,
+}
+
+impl Job {
+    pub(super) fn id(&self) -> Snowflake {
+        self.message.envelope.id
+    }
+}
+
+/// Whether a message is in the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It is not. If `doubtful`, an earlier delivery of it may have been.
+    Fresh { doubtful: bool },
+    /// It is, and so many attempts have failed.
+    Stored { attempt: i32 },
+}
+
+/// Tells a handler to stop.
+#[derive(Debug, Default)]
+pub(super) struct Interrupt {
+    requested: AtomicBool,
+    notify: Notify,
+}
+
+impl Interrupt {
+    pub(super) fn request(&self) {
+        self.requested.store(true, Ordering::Release);
+        self.notify.notify_waiters();
+    }
+
+    pub(super) fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
+    }
+
+    pub(super) async fn requested(&self) {
+        let notified = self.notify.notified();
+        if !self.is_requested() {
+            notified.await;
+        }
+    }
+}

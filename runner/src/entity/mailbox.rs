@@ -1,0 +1,86 @@
+//! What waits for an instance while it is busy.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::job::Job;
+
+/// Messages in the order in which they came, and whether somebody is at work.
+///
+/// Whoever finds the instance at rest starts a turn; the turn takes messages as it has room for them and ends when there are none.
+/// So a message is never left lying, and an instance at rest has no task.
+pub(super) struct Mailbox {
+    incoming: VecDeque<Job>,
+    phase: Phase,
+    used: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Resting,
+    Busy,
+    /// Evicted: whoever still holds the instance has to look for a new one.
+    Gone,
+}
+
+/// What became of a message that was put in.
+pub(super) enum Put {
+    /// The instance is at work and will find it.
+    Taken,
+    /// The instance was at rest: start a turn.
+    Wake,
+    /// The instance has been evicted.
+    Gone(Box<Job>),
+}
+
+impl Mailbox {
+    pub(super) fn new() -> Self {
+        Self { incoming: VecDeque::new(), phase: Phase::Resting, used: Instant::now() }
+    }
+
+    pub(super) fn put(&mut self, job: Job) -> Put {
+        match self.phase {
+            Phase::Gone => Put::Gone(Box::new(job)),
+            Phase::Busy => {
+                self.incoming.push_back(job);
+                Put::Taken
+            }
+            Phase::Resting => {
+                self.incoming.push_back(job);
+                self.phase = Phase::Busy;
+                Put::Wake
+            }
+        }
+    }
+
+    /// The next message.
+    pub(super) fn take(&mut self) -> Option<Job> {
+        self.incoming.pop_front()
+    }
+
+    /// Ends a turn, unless a message has come meanwhile.
+    pub(super) fn rest(&mut self) -> bool {
+        if !self.incoming.is_empty() {
+            return false;
+        }
+        self.incoming.shrink_to(0);
+        self.phase = Phase::Resting;
+        self.used = Instant::now();
+        true
+    }
+
+    /// Evicts the instance if it has rested since before that moment.
+    pub(super) fn evict(&mut self, before: Instant) -> bool {
+        let evicted = self.phase == Phase::Resting && self.used <= before;
+        if evicted {
+            self.phase = Phase::Gone;
+        }
+        evicted
+    }
+
+    /// Evicts the instance whatever it does; what has not been taken comes back.
+    pub(super) fn close(&mut self) -> VecDeque<Job> {
+        self.phase = Phase::Gone;
+        std::mem::take(&mut self.incoming)
+    }
+}

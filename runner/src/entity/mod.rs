@@ -1,0 +1,30 @@
+//! Stateful, addressable things that handle one message after the other.
+//!
+//! A type of entity is an [`Entity`]: its [`Definition`] says what can be asked of it, and it makes a [`Handler`] for each instance
+//! that is asked something. A [`Host`] runs the instances of the shards that this runner owns. An instance that has nothing to
+//! do has no task: it is a few hundred bytes in a map until it is asked again or evicted.
+
+mod activation;
+mod call;
+mod definition;
+mod error;
+mod host;
+mod job;
+mod mailbox;
+mod registry;
+mod requests;
+mod retry;
+mod run;
+mod shard;
+mod state;
+mod turn;
+
+pub use call::{Call, Entity, Handler, HandlerError};
+pub use definition::{
+    Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Retry, Visibility,
+};
+pub use error::Error;
+pub use host::{Host, Options};
+pub use job::{Answer, Caller, Delivered, ReplyTo, Request, Want};
+pub use registry::RegistrationEvent;
+pub use state::StateType;

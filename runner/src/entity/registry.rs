@@ -1,0 +1,94 @@
+//! The types of entities that this runner knows.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+use super::host::Options;
+use super::{Concurrency, Definition, Entity, InvalidDefinition};
+use crate::message::EntityType;
+
+/// Something was registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegistrationEvent {
+    /// A type of entity.
+    Entity(EntityType),
+    /// A singleton, by its name.
+    Singleton(String),
+}
+
+/// A registered type, with the defaults filled in.
+pub(super) struct Kind {
+    pub(super) entity: Arc<dyn Entity>,
+    pub(super) idle: Duration,
+    pub(super) mailbox: usize,
+    pub(super) concurrency: Concurrency,
+}
+
+impl Kind {
+    pub(super) fn definition(&self) -> &Definition {
+        self.entity.definition()
+    }
+}
+
+/// All registered types.
+pub(super) struct Registry {
+    kinds: RwLock<HashMap<EntityType, Arc<Kind>>>,
+    events: broadcast::Sender<RegistrationEvent>,
+}
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        Self { kinds: RwLock::default(), events: broadcast::channel(256).0 }
+    }
+
+    /// Adds a type, or replaces it for instances that are activated from now on.
+    pub(super) fn register(
+        &self,
+        entity: Arc<dyn Entity>,
+        options: &Options,
+    ) -> Result<(), InvalidDefinition> {
+        let definition = entity.definition();
+        definition.check()?;
+        let entity_type = definition.entity_type.clone();
+        let kind = Kind {
+            idle: definition.idle.unwrap_or(options.idle),
+            mailbox: definition.mailbox.unwrap_or(options.mailbox).get(),
+            concurrency: definition.concurrency.unwrap_or(options.concurrency),
+            entity,
+        };
+        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        kinds.insert(entity_type.clone(), Arc::new(kind));
+        drop(kinds);
+        // Nobody has to be interested.
+        let _ = self.events.send(RegistrationEvent::Entity(entity_type));
+        Ok(())
+    }
+
+    pub(super) fn get(&self, entity_type: &EntityType) -> Option<Arc<Kind>> {
+        self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).cloned()
+    }
+
+    pub(super) fn events(&self) -> broadcast::Receiver<RegistrationEvent> {
+        self.events.subscribe()
+    }
+
+    /// Waits for a type, but not for ever.
+    pub(super) async fn wait(&self, entity_type: &EntityType, patience: Duration) -> Option<Arc<Kind>> {
+        let mut events = self.events();
+        let registered = async {
+            loop {
+                // Subscribed before looking, so that no registration falls between the two.
+                if let Some(kind) = self.get(entity_type) {
+                    return kind;
+                }
+                if let Err(broadcast::error::RecvError::Closed) = events.recv().await {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::time::timeout(patience, registered).await.ok()
+    }
+}

@@ -1,0 +1,342 @@
+//! One shard that this runner owns.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Instant, SystemTime};
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::activation::Activation;
+use super::host::{Inner, Options};
+use super::job::{Delivered, Job, Origin, Waiter};
+use super::registry::Kind;
+use super::requests::{Entry, Requests};
+use super::{Delivery, Error};
+use crate::message::{EntityAddress, EntityType, Outcome, Snowflake};
+use crate::shard::{Fence, GroupName};
+use crate::store::{self, Change, Committed, Message, Progress, Store, Stored, Write};
+
+/// A shard that this runner owns, with its instances and the requests that are under way.
+pub(super) struct Shard {
+    pub(super) fence: Fence,
+    inner: Weak<Inner>,
+    store: Arc<dyn Store>,
+    options: Options,
+    activations: Mutex<HashMap<EntityAddress, Arc<Activation>>>,
+    requests: Mutex<Requests>,
+    tasks: TaskTracker,
+    /// Nothing new is started.
+    pub(super) closing: CancellationToken,
+    /// What still runs is dropped.
+    pub(super) aborting: CancellationToken,
+}
+
+impl Shard {
+    pub(super) fn new(fence: Fence, inner: &Arc<Inner>) -> Arc<Self> {
+        Arc::new(Self {
+            fence,
+            inner: Arc::downgrade(inner),
+            store: Arc::clone(&inner.store),
+            options: inner.options.clone(),
+            activations: Mutex::default(),
+            requests: Mutex::default(),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            aborting: CancellationToken::new(),
+        })
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn activations(&self) -> MutexGuard<'_, HashMap<EntityAddress, Arc<Activation>>> {
+        self.activations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many instances are in memory.
+    pub(super) fn active(&self) -> usize {
+        self.activations().len()
+    }
+
+    /// How many persisted requests are under way.
+    pub(super) fn open(&self) -> usize {
+        self.requests().len()
+    }
+
+    /// Takes a message that is not in the database.
+    pub(super) fn deliver(
+        self: &Arc<Self>,
+        kind: &Arc<Kind>,
+        message: Message,
+        doubtful: bool,
+        waiter: Waiter,
+    ) {
+        if self.closing.is_cancelled() {
+            return waiter.answer(Err(Error::NotHere(self.fence.shard.clone())));
+        }
+        let method = kind.definition().methods.get(&message.envelope.method);
+        let persisted = method.is_some_and(|method| method.delivery == Delivery::Persisted);
+        let (interrupt, waiter) = if persisted {
+            match self.requests().enter(&message, Some(waiter)) {
+                Entry::New(interrupt) => (interrupt, None),
+                Entry::Known => return,
+            }
+        } else {
+            (Arc::default(), Some(waiter))
+        };
+        let origin = Origin::Fresh { doubtful };
+        let job = Job { message, origin, persisted, waiter, interrupt, reruns: 0 };
+        let due = job.message.envelope.deliver_at.filter(|due| *due > SystemTime::now());
+        match due {
+            Some(_) => {
+                let shard = Arc::clone(self);
+                self.spawn(async move { shard.schedule(job).await });
+            }
+            None => self.put(kind, job),
+        }
+    }
+
+    /// Takes a message that is in the database, unless it is under way already.
+    pub(super) fn load(self: &Arc<Self>, stored: Stored) {
+        if self.closing.is_cancelled() {
+            return;
+        }
+        let Stored { message, attempt, due, .. } = stored;
+        let Entry::New(interrupt) = self.requests().enter(&message, None) else { return };
+        let origin = Origin::Stored { attempt };
+        let job = Job { message, origin, persisted: true, waiter: None, interrupt, reruns: 0 };
+        let (shard, due) = (Arc::clone(self), due.unwrap_or(SystemTime::UNIX_EPOCH));
+        if due > SystemTime::now() {
+            return self.spawn(async move { shard.wait_until(due, job).await });
+        }
+        shard.dispatch(job);
+    }
+
+    /// Stores a message for later, and keeps it in memory if later is soon.
+    async fn schedule(self: Arc<Self>, mut job: Job) {
+        let due = job.message.envelope.deliver_at.unwrap_or(SystemTime::UNIX_EPOCH);
+        match self.accept(&job.message).await {
+            Ok(Committed::Applied) => {
+                self.accepted(job.id());
+                job.origin = Origin::Stored { attempt: 0 };
+                self.wait_until(due, job).await;
+            }
+            Ok(duplicate) => self.duplicate(job, duplicate),
+            Err(error) => self.refuse(job, Error::Store(error)),
+        }
+    }
+
+    async fn wait_until(self: Arc<Self>, due: SystemTime, job: Job) {
+        // The wall clock may be set while we wait, so long waits look at it again.
+        while let Ok(left) = due.duration_since(SystemTime::now()) {
+            tokio::select! {
+                () = tokio::time::sleep(left.min(self.options.horizon)) => {}
+                () = self.closing.cancelled() => return,
+                () = job.interrupt.requested() => break,
+            }
+            if left.is_zero() {
+                break;
+            }
+        }
+        self.dispatch(job);
+    }
+
+    /// Gives a stored message to its instance, or ends it if nobody registers its type in time.
+    fn dispatch(self: Arc<Self>, job: Job) {
+        let Some(inner) = self.inner.upgrade() else { return };
+        if let Some(kind) = inner.registry.get(&job.message.envelope.address.entity_type) {
+            return self.put(&kind, job);
+        }
+        let shard = Arc::clone(&self);
+        self.spawn(async move {
+            let entity_type = job.message.envelope.address.entity_type.clone();
+            let registered = tokio::select! {
+                kind = inner.registry.wait(&entity_type, shard.options.registration) => kind,
+                () = shard.closing.cancelled() => return,
+            };
+            match registered {
+                Some(kind) => shard.put(&kind, job),
+                None => shard.give_up(job, Error::UnknownType(entity_type)).await,
+            }
+        });
+    }
+
+    /// Ends a stored message that nobody can handle.
+    async fn give_up(self: &Arc<Self>, job: Job, error: Error) {
+        let outcome = Outcome::defect(error.reason().to_owned(), error.to_string());
+        let finish = store::Finish { outcome: outcome.clone(), request: store::Request::Stored(job.id()) };
+        match self.store.commit(Write::one(self.fence.clone(), Change::Finish(finish))).await {
+            Ok(Committed::Applied) => self.end(job, outcome),
+            Ok(duplicate) => self.duplicate(job, duplicate),
+            Err(error) => self.refuse(job, Error::Store(error)),
+        }
+    }
+
+    /// Puts a message into the mailbox of its instance, which is made if it is not there.
+    fn put(self: &Arc<Self>, kind: &Arc<Kind>, job: Job) {
+        let mut job = job;
+        loop {
+            let address = &job.message.envelope.address;
+            let activation = {
+                let mut activations = self.activations();
+                let fresh = || Arc::new(Activation::new(address.clone(), Arc::clone(kind)));
+                Arc::clone(activations.entry(address.clone()).or_insert_with(fresh))
+            };
+            match activation.put(self, job) {
+                Ok(()) => return,
+                Err(back) => {
+                    job = *back;
+                    if self.closing.is_cancelled() {
+                        return self.refuse(job, Error::NotHere(self.fence.shard.clone()));
+                    }
+                    // It was evicted between our look and the put; the next look makes a new one.
+                    let mut activations = self.activations();
+                    let stale =
+                        activations.get(&activation.address).is_some_and(|a| Arc::ptr_eq(a, &activation));
+                    if stale {
+                        activations.remove(&activation.address);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stores a message.
+    pub(super) async fn accept(&self, message: &Message) -> Result<Committed, store::Error> {
+        self.store.commit(Write::one(self.fence.clone(), Change::Accept(message.clone()))).await
+    }
+
+    /// Whether a message was handled before, by somebody who owned the shard earlier or under the same key.
+    pub(super) async fn earlier(&self, message: &Message) -> Result<Option<Committed>, store::Error> {
+        let mut request = message.envelope.id;
+        if let Some(key) = &message.envelope.key
+            && let Some(first) = self.store.keyed(key).await?
+        {
+            request = first;
+        }
+        Ok(match self.store.progress(request).await? {
+            Progress::Unknown => None,
+            Progress::Open => Some(Committed::Duplicate { request, outcome: None }),
+            // Storing what is stored already does nothing, but it says if the key came with another payload.
+            Progress::Done(_) => Some(self.accept(message).await?),
+        })
+    }
+
+    pub(super) fn is_awaited_for_acceptance(&self, id: Snowflake) -> bool {
+        self.requests().is_awaited_for_acceptance(id)
+    }
+
+    /// A message is stored.
+    pub(super) fn accepted(&self, id: Snowflake) {
+        self.requests().accepted(id);
+    }
+
+    /// A request has ended.
+    pub(super) fn end(&self, mut job: Job, outcome: Outcome) {
+        let answer = Ok(Delivered::Ended(outcome));
+        match job.waiter.take() {
+            Some(waiter) => waiter.answer(answer),
+            None => self.requests().answer(job.id(), &answer),
+        }
+    }
+
+    /// A request has no answer here.
+    pub(super) fn refuse(&self, mut job: Job, error: Error) {
+        match job.waiter.take() {
+            Some(waiter) => waiter.answer(Err(error)),
+            None => self.requests().answer(job.id(), &Err(error)),
+        }
+    }
+
+    /// A request was there already: its callers get the reply of the first, or wait for it.
+    pub(super) fn duplicate(self: &Arc<Self>, job: Job, committed: Committed) {
+        match committed {
+            Committed::Duplicate { request, outcome: Some(outcome) } => {
+                self.requests().duplicate(job.id(), request, outcome);
+            }
+            Committed::Duplicate { request, outcome: None } => {
+                if !self.requests().follow(job.id(), request)
+                    && let Some(inner) = self.inner.upgrade()
+                {
+                    inner.reload(self);
+                }
+            }
+            Committed::Applied => {}
+        }
+    }
+
+    /// Interrupts a request, if it is in memory.
+    pub(super) fn interrupt(&self, id: Snowflake) -> bool {
+        self.requests().interrupt(id)
+    }
+
+    /// Messages were stored together with a reply: whoever owns their entities is told.
+    pub(super) fn sent(&self, messages: Vec<Message>) {
+        if let Some(inner) = self.inner.upgrade()
+            && !messages.is_empty()
+        {
+            inner.sent(messages);
+        }
+    }
+
+    /// The database refused a write: somebody else owns the shard.
+    pub(super) fn fenced(&self) {
+        if let Some(inner) = self.inner.upgrade() {
+            inner.lose(&self.fence);
+        }
+    }
+
+    pub(super) fn next_id(&self) -> Option<Snowflake> {
+        self.inner.upgrade()?.next_id().ok()
+    }
+
+    pub(super) fn group_of(&self, entity_type: &EntityType) -> GroupName {
+        let kind = self.inner.upgrade().and_then(|inner| inner.registry.get(entity_type));
+        kind.map_or_else(GroupName::default, |kind| kind.definition().group.clone())
+    }
+
+    /// Evicts instances that have been idle for long enough.
+    pub(super) fn reap(&self, now: Instant) {
+        let mut activations = self.activations();
+        activations.retain(|_, activation| !activation.evict(now));
+        if activations.capacity() > 64 && activations.len() < activations.capacity() / 4 {
+            activations.shrink_to_fit();
+        }
+    }
+
+    /// Stops: nothing new is started, and what runs has until the deadline.
+    pub(super) async fn close(&self, deadline: std::time::Duration) {
+        self.closing.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(deadline, self.tasks.wait()).await.is_err() {
+            self.aborting.cancel();
+            self.tasks.wait().await;
+        }
+        self.requests().refuse_all(&Error::NotHere(self.fence.shard.clone()));
+        self.activations().clear();
+    }
+
+    /// Stops at once.
+    pub(super) fn discard(self: &Arc<Self>) {
+        self.aborting.cancel();
+        self.closing.cancel();
+        let shard = Arc::clone(self);
+        // Its turns end by themselves; callers are told without waiting for commits that will be refused.
+        self.requests().refuse_all(&Error::NotHere(self.fence.shard.clone()));
+        tokio::spawn(async move { shard.close(std::time::Duration::ZERO).await });
+    }
+}
