@@ -277,3 +277,22 @@ impl Calls {
         Some(Answer::End(self.pending.remove(&call)?, end))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::GroupName;
+
+    #[test]
+    fn hints_that_wait_together_are_one() {
+        let (mut calls, mut outbox) = (Calls::new(), Outbox::new(1 << 16));
+        for _ in 0..100 {
+            calls.hint(ShardId::new(GroupName::default(), 1));
+            calls.hint(ShardId::new(GroupName::default(), 2));
+        }
+        calls.flush(&mut outbox);
+        assert_eq!(outbox.take().map(|run| run.count), Some(2));
+        calls.flush(&mut outbox);
+        assert_eq!(outbox.take(), None);
+    }
+}
