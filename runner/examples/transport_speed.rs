@@ -50,7 +50,10 @@ fn main() -> anyhow::Result<()> {
     let server = Server::new(identity("server"), token.clone(), Arc::new(Echo), Options::default());
     serving.spawn(server.serve(listener, CancellationToken::new()));
 
-    let peers = Peers::new(identity("client"), token, Options::default());
+    let peers = {
+        let _inside = calling.enter();
+        Peers::new(identity("client"), token, Options::default())
+    };
     let (over, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let envelope = Envelope {
         id: Snowflake::new(1),

@@ -33,7 +33,7 @@ pub struct Hello {
     /// What proves that the dialler is who it says.
     #[prost(string, tag = "4")]
     pub credential: ::prost::alloc::string::String,
-    /// Chosen by the dialler, the same for every reconnect that wants to go on where the last connection ended.
+    /// The session that the dialler wants to go on with, as the last Welcome that it has seen named it; 0 for none.
     #[prost(fixed64, tag = "5")]
     pub session: u64,
     /// The last frame that the dialler has taken from this session.
@@ -67,6 +67,10 @@ pub struct Welcome {
     /// The largest frame that the acceptor takes, in bytes.
     #[prost(uint64, tag = "6")]
     pub frame_limit: u64,
+    /// The session that goes on or begins. The acceptor names it, so that one that the dialler was never told of, because
+    /// the Welcome was lost, is not taken for one that it knows.
+    #[prost(fixed64, tag = "7")]
+    pub session: u64,
 }
 /// The acceptor does not let the dialler in. The stream ends.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -256,6 +260,9 @@ pub struct Acknowledge {
     pub call: u64,
     #[prost(int32, tag = "2")]
     pub sequence: i32,
+    /// The id of the envelope: a stream may be acknowledged after its end, when the call is over.
+    #[prost(int64, tag = "3")]
+    pub request: i64,
 }
 /// There is new work in a shard.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -11,7 +11,7 @@ use super::link::{Link, Side, State, Taken};
 use super::outbox::Outbox;
 use super::slot::Slot;
 use super::{Error, wire};
-use crate::message::{Envelope, Outcome, Sequence};
+use crate::message::{Envelope, Outcome, Sequence, Snowflake};
 use crate::shard::{Instance, ShardId};
 
 /// What the dialling side keeps of a session.
@@ -20,7 +20,7 @@ pub(super) struct Calls {
     /// Shards to hint at with the next batch; one hint says as much as many.
     hints: BTreeSet<ShardId>,
     pings: HashMap<u64, oneshot::Sender<()>>,
-    /// The id of the session.
+    /// The session as the peer has named it; 0 before it has.
     pub session: u64,
     /// The session before it, if that was given up and the peer was not told yet.
     pub abandons: u64,
@@ -58,12 +58,12 @@ impl Call {
 }
 
 impl Calls {
-    pub fn new(session: u64) -> Self {
+    pub fn new() -> Self {
         Self {
             pending: HashMap::new(),
             hints: BTreeSet::new(),
             pings: HashMap::new(),
-            session,
+            session: 0,
             abandons: 0,
             instance: None,
             closed: false,
@@ -139,11 +139,12 @@ impl State<Calls> {
     pub fn give_up(
         &mut self,
         batch: usize,
-        next_session: u64,
         error: impl Fn(/* whether it was sent */ bool) -> Error,
     ) -> Failed {
         let reached = self.restart(batch).reached();
-        self.side.abandons = std::mem::replace(&mut self.side.session, next_session);
+        if self.side.session != 0 {
+            self.side.abandons = std::mem::take(&mut self.side.session);
+        }
         self.side.instance = None;
         self.side.hints.clear();
         self.side.pings.clear();
@@ -198,11 +199,11 @@ impl Link<Calls> {
     }
 
     /// The caller has a chunk and all before it.
-    pub fn acknowledge(&self, call: u64, sequence: Sequence) {
-        let sequence = sequence.0;
+    pub fn acknowledge(&self, call: u64, request: Snowflake, sequence: Sequence) {
+        let acknowledge = v1::Acknowledge { call, sequence: sequence.0, request: request.get() };
         self.update(|state| {
-            if state.side.pending.contains_key(&call) {
-                state.outbox.push(&wire::frame(Kind::Acknowledge(v1::Acknowledge { call, sequence })));
+            if !state.side.closed {
+                state.outbox.push(&wire::frame(Kind::Acknowledge(acknowledge)));
             }
         });
     }
@@ -274,5 +275,24 @@ impl Calls {
 
     fn end(&mut self, call: u64, end: Result<Outcome, Error>) -> Option<Answer> {
         Some(Answer::End(self.pending.remove(&call)?, end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::GroupName;
+
+    #[test]
+    fn hints_that_wait_together_are_one() {
+        let (mut calls, mut outbox) = (Calls::new(), Outbox::new(1 << 16));
+        for _ in 0..100 {
+            calls.hint(ShardId::new(GroupName::default(), 1));
+            calls.hint(ShardId::new(GroupName::default(), 2));
+        }
+        calls.flush(&mut outbox);
+        assert_eq!(outbox.take().map(|run| run.count), Some(2));
+        calls.flush(&mut outbox);
+        assert_eq!(outbox.take(), None);
     }
 }

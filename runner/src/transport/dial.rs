@@ -15,11 +15,6 @@ use super::peers::{Context, Peer};
 use super::{Error, Health, Refusal};
 use crate::shard::Instance;
 
-/// An id for a session that no other one has; 0 is none.
-pub(super) fn new_session() -> u64 {
-    rand::random::<u64>().max(1)
-}
-
 /// Why there is no connection, or none any more.
 enum Broken {
     /// Nothing listens there.
@@ -68,10 +63,11 @@ pub(super) async fn run(context: Arc<Context>, peer: Arc<Peer>) {
 
 /// Ends a peer's session and everything that waits in it.
 pub(super) fn close(context: &Context, peer: &Peer) {
+    peer.link.begin();
     let mut state = peer.link.lock();
     state.side.closed = true;
     let instance = state.side.instance.clone();
-    let failed = state.give_up(context.options.batch, new_session(), |sent| match sent {
+    let failed = state.give_up(context.options.batch, |sent| match sent {
         true => Error::ConnectionLost { address: peer.address.clone(), instance: instance.clone() },
         false => Error::Forgotten(peer.address.clone()),
     });
@@ -128,7 +124,7 @@ fn settle(context: &Context, peer: &Peer, outage: &mut Outage, broken: Broken) -
     let address = &peer.address;
     let (cause, waited) = (Arc::<str>::from(cause), outage.since.elapsed());
     let instance = state.side.instance.clone();
-    let failed = state.give_up(context.options.batch, new_session(), |sent| match (sent, &refusal) {
+    let failed = state.give_up(context.options.batch, |sent| match (sent, &refusal) {
         (true, _) => Error::ConnectionLost { address: address.clone(), instance: instance.clone() },
         (false, Some(refusal)) => Error::Denied { address: address.clone(), refusal: refusal.clone() },
         (false, None) => Error::Unreachable { address: address.clone(), waited, cause: Arc::clone(&cause) },
@@ -244,6 +240,7 @@ fn welcomed(
         if welcome.resumed {
             state.outbox.resume(welcome.received)?;
         } else {
+            state.side.session = welcome.session;
             let before = state.side.instance.take();
             failed = Some(state.begin_session(context.options.batch, limit, || Error::ConnectionLost {
                 address: peer.address.clone(),
@@ -260,8 +257,7 @@ fn welcomed(
     opened.map(|()| instance).map_err(|violation| {
         // The peer and we do not agree about this session. There is no going on with it.
         let mut state = peer.link.lock();
-        let failed =
-            state.give_up(context.options.batch, new_session(), |_| Error::Protocol(violation.to_string()));
+        let failed = state.give_up(context.options.batch, |_| Error::Protocol(violation.to_string()));
         drop(state);
         failed.tell();
         Broken::Lost(violation.to_string())

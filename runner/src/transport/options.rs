@@ -23,7 +23,8 @@ pub struct Options {
     pub keep_alive: Duration,
     /// How long it may take to say so.
     pub keep_alive_timeout: Duration,
-    /// How long requests wait for a connection that is lost before they fail.
+    /// How long after a connection was lost the requests that wait for it fail. Those that come later fail with the next
+    /// attempt that does.
     pub patience: Duration,
     /// How long the accepting side keeps a session whose connection is lost. Longer than `patience`, or volatile requests
     /// fail that could have been saved.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cleat_proto::v1::{self, frame::Kind};
 use prost::Message;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +41,7 @@ pub struct Peers {
 
 struct Inner {
     context: Arc<Context>,
+    runtime: Handle,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -80,7 +82,10 @@ impl Context {
 }
 
 impl Peers {
-    /// A handle that has dialled nobody yet.
+    /// A handle that has dialled nobody yet. Its connections live in the runtime that this is called in.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn new(identity: Identity, credential: Arc<dyn Present>, options: Options) -> Self {
         let context = Context {
             identity,
@@ -89,8 +94,12 @@ impl Peers {
             peers: Mutex::new(HashMap::new()),
             next_call: AtomicU64::new(1),
         };
-        let inner =
-            Inner { context: Arc::new(context), tasks: TaskTracker::new(), stop: CancellationToken::new() };
+        let inner = Inner {
+            context: Arc::new(context),
+            runtime: Handle::current(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -102,7 +111,7 @@ impl Peers {
         }
         let peer = Arc::new(Peer {
             address: address.clone(),
-            link: Arc::new(Link::new(context.options.batch, Calls::new(dial::new_session()))),
+            link: Arc::new(Link::new(context.options.batch, Calls::new())),
             health: watch::Sender::new(Health::Connecting),
             needed: Notify::new(),
             stop: self.inner.stop.child_token(),
@@ -112,7 +121,7 @@ impl Peers {
             )),
         });
         peers.insert(address.clone(), Arc::clone(&peer));
-        self.inner.tasks.spawn(dial::run(Arc::clone(context), Arc::clone(&peer)));
+        self.inner.tasks.spawn_on(dial::run(Arc::clone(context), Arc::clone(&peer)), &self.inner.runtime);
         peer
     }
 
@@ -168,7 +177,7 @@ impl Peers {
         let Ok(permit) = window.acquire_many_owned(units).await else {
             return Err(Error::Forgotten(to.clone()));
         };
-        let slot = Arc::new(Slot::default());
+        let (slot, id) = (Arc::new(Slot::default()), envelope.id);
         let mut call = Some(Call::new(envelope, Arc::clone(&slot), permit, after));
         let link = self.with(to, |peer, state| {
             if let (Some(call), false) = (call.take(), state.side.closed) {
@@ -179,7 +188,7 @@ impl Peers {
             }
         });
         match link {
-            Some(link) => Ok(Replies::new(number, slot, link)),
+            Some(link) => Ok(Replies::new(number, id, slot, link)),
             None => Err(Error::Forgotten(to.clone())),
         }
     }

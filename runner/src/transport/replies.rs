@@ -7,21 +7,22 @@ use super::Error;
 use super::calls::Calls;
 use super::link::Link;
 use super::slot::Slot;
-use crate::message::{Body, Outcome, Sequence};
+use crate::message::{Body, Outcome, Sequence, Snowflake};
 
 /// What comes back for a request: any number of chunks, then one end or one error. Dropping it before the end tells the
 /// peer that nobody waits any more.
 #[must_use = "dropping it interrupts the request"]
 pub struct Replies {
     call: u64,
+    request: Snowflake,
     slot: Arc<Slot>,
     link: Arc<Link<Calls>>,
     ended: bool,
 }
 
 impl Replies {
-    pub(super) fn new(call: u64, slot: Arc<Slot>, link: Arc<Link<Calls>>) -> Self {
-        Self { call, slot, link, ended: false }
+    pub(super) fn new(call: u64, request: Snowflake, slot: Arc<Slot>, link: Arc<Link<Calls>>) -> Self {
+        Self { call, request, slot, link, ended: false }
     }
 
     /// What comes next. `None` after the end or an error. Can be dropped and called again without loss.
@@ -32,9 +33,9 @@ impl Replies {
     }
 
     /// Tells the peer that the caller has a chunk and all before it. A stream goes on only as far as its window reaches
-    /// beyond the last acknowledged chunk.
+    /// beyond the last acknowledged chunk. After the end it can still be called.
     pub fn acknowledge(&self, sequence: Sequence) {
-        self.link.acknowledge(self.call, sequence);
+        self.link.acknowledge(self.call, self.request, sequence);
     }
 
     /// Asks the peer to interrupt the request; whether it does, its end tells.

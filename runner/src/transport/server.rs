@@ -41,7 +41,7 @@ struct Shared {
     stop: CancellationToken,
 }
 
-/// A session is named by who dials and the number that it chose.
+/// A session is named by who dials and a number that nobody can guess.
 type Key = (Instance, u64);
 
 impl Server {
@@ -69,6 +69,8 @@ impl Server {
             .max_decoding_message_size(options.message_limit())
             .max_encoding_message_size(usize::MAX);
         let serving = tonic::transport::Server::builder()
+            // A peer needs one, and one more while a reconnect overtakes the end of the last connection.
+            .max_concurrent_streams(2)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .http2_keepalive_interval(Some(options.keep_alive))
@@ -111,8 +113,8 @@ impl Shared {
             let text = format!("this is cluster {}, not {}", self.identity.cluster, identity.cluster);
             return Err(Refusal::Cluster(text));
         }
-        if hello.instance.is_empty() || hello.session == 0 {
-            return Err(Refusal::Protocol("an instance and a session are needed".to_owned()));
+        if hello.instance.is_empty() {
+            return Err(Refusal::Protocol("an instance is needed".to_owned()));
         }
         let claim = Claim { identity, credential: hello.credential.clone(), remote };
         match self.verify.verify(&claim) {
@@ -123,22 +125,26 @@ impl Shared {
 
     /// Goes on with a session, or begins one.
     fn enter(&self, peer: Identity, hello: &v1::Hello) -> (Arc<Session>, Generation, v1::Welcome) {
-        let key = (peer.instance.clone(), hello.session);
+        let instance = peer.instance.clone();
+        let key = |session: u64| (instance.clone(), session);
         let mut sessions = self.sessions();
-        let abandoned = sessions.remove(&(peer.instance.clone(), hello.abandons));
-        let known = sessions.get(&key).and_then(|session| {
+        let abandoned = sessions.remove(&key(hello.abandons));
+        let known = sessions.get(&key(hello.session)).and_then(|session| {
             let (generation, received) = session.link.begin();
             let resumed = session.link.open(generation, |state| state.outbox.resume(hello.received));
             resumed.ok().map(|()| (Arc::clone(session), generation, received))
         });
         let resumed = known.is_some();
+        let mut name = hello.session;
         let mut replaced = None;
         let (session, generation, received) = known.unwrap_or_else(|| {
             let session = Arc::new(Session::new(peer, &self.options, hello));
             let (generation, received) = session.link.begin();
             // Nothing was sent, so there is nothing that could not be gone on with.
             let _ = session.link.open(generation, |_| Ok(()));
-            replaced = sessions.insert(key, Arc::clone(&session));
+            replaced = sessions.remove(&key(name));
+            name = rand::random::<u64>().max(1);
+            sessions.insert(key(name), Arc::clone(&session));
             (session, generation, received)
         });
         drop(sessions);
@@ -152,6 +158,7 @@ impl Shared {
             resumed,
             received,
             frame_limit: u64::try_from(self.options.frame_limit).unwrap_or(u64::MAX),
+            session: name,
         };
         (session, generation, welcome)
     }
@@ -229,8 +236,9 @@ impl peer_server::Peer for Service {
                 return Ok(refuse(refusal));
             }
         };
-        let key = (peer.instance.clone(), hello.session);
+        let instance = peer.instance.clone();
         let (session, generation, welcome) = shared.enter(peer, &hello);
+        let key = (instance, welcome.session);
         let outgoing = Outgoing::new(Arc::clone(&session.link), generation, Body::Welcome(welcome));
         tokio::spawn(shared.read(key, session, generation, incoming));
         Ok(tonic::Response::new(Box::pin(outgoing.map(Ok))))

@@ -115,12 +115,12 @@ impl Session {
             Some(Kind::Request(request)) => self.request(request, size, inbound),
             Some(Kind::Interrupt(interrupt)) => self.interrupt(interrupt, inbound),
             Some(Kind::Acknowledge(acknowledge)) => {
+                let sequence = Sequence(acknowledge.sequence);
                 let served = self.link.lock().side.calls.get(&acknowledge.call).cloned();
                 if let Some(served) = served {
-                    let sequence = Sequence(acknowledge.sequence);
                     served.acknowledge(sequence);
-                    inbound.acknowledge(served.request, sequence);
                 }
+                inbound.acknowledge(Snowflake::new(acknowledge.request), sequence);
             }
             Some(Kind::Hint(hint)) => match wire::read_shard(hint.group, hint.shard) {
                 Ok(shard) => inbound.hint(shard),

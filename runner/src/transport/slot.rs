@@ -79,3 +79,44 @@ impl Slot {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::message::Sequence;
+
+    fn chunk(sequence: i32) -> Chunk {
+        Chunk { sequence: Sequence(sequence), items: vec![Bytes::from_static(b"x")] }
+    }
+
+    fn poll(slot: &Slot) -> Poll<Option<Result<Body, Error>>> {
+        slot.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn chunks_come_before_the_end_and_nothing_after_it() {
+        let slot = Slot::default();
+        assert!(poll(&slot).is_pending());
+        slot.chunk(chunk(0), 2);
+        slot.end(Ok(Outcome::Success(Bytes::new())));
+        slot.chunk(chunk(1), 2);
+        slot.end(Err(Error::Abandoned(String::new())));
+        assert!(matches!(poll(&slot), Poll::Ready(Some(Ok(Body::Chunk(_))))));
+        assert!(matches!(poll(&slot), Poll::Ready(Some(Ok(Body::End(_))))));
+        assert!(matches!(poll(&slot), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn a_peer_that_ignores_the_window_fails_the_request_and_does_not_fill_the_memory() {
+        let slot = Slot::default();
+        for sequence in 0..100 {
+            slot.chunk(chunk(sequence), 2);
+        }
+        assert_eq!(slot.lock().chunks.len(), 2);
+        assert!(matches!(poll(&slot), Poll::Ready(Some(Ok(_)))));
+        assert!(matches!(poll(&slot), Poll::Ready(Some(Ok(_)))));
+        assert!(matches!(poll(&slot), Poll::Ready(Some(Err(Error::Protocol(_))))));
+    }
+}

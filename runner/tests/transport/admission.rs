@@ -112,7 +112,6 @@ impl Raw {
             cluster: CLUSTER.to_owned(),
             instance: Instance::random().as_str().to_owned(),
             credential: TOKEN.to_owned(),
-            session: 1,
             frame_limit: 1 << 20,
             chunk_window: 4,
             ..Default::default()

@@ -21,6 +21,8 @@ pub struct Proxy {
 struct Shared {
     target: Mutex<SocketAddr>,
     stalled: watch::Sender<bool>,
+    answers_stalled: watch::Sender<bool>,
+    dialled: watch::Sender<usize>,
     connections: Mutex<CancellationToken>,
 }
 
@@ -30,6 +32,8 @@ impl Proxy {
         let shared = Arc::new(Shared {
             target: Mutex::new(target),
             stalled: watch::Sender::new(false),
+            answers_stalled: watch::Sender::new(false),
+            dialled: watch::Sender::new(0),
             connections: Mutex::default(),
         });
         let here = listener.local_addr().unwrap();
@@ -47,6 +51,11 @@ impl Proxy {
         *self.shared.target.lock().unwrap() = target;
     }
 
+    /// How many connections there have been.
+    pub fn dialled(&self) -> watch::Receiver<usize> {
+        self.shared.dialled.subscribe()
+    }
+
     /// Breaks all connections; new ones are accepted.
     pub fn cut(&self) {
         std::mem::take(&mut *self.shared.connections.lock().unwrap()).cancel();
@@ -55,6 +64,11 @@ impl Proxy {
     /// Passes nothing on, in both directions, or goes on with it.
     pub fn stall(&self, stalled: bool) {
         self.shared.stalled.send_replace(stalled);
+    }
+
+    /// Passes nothing on to the side that dialled, or goes on with it.
+    pub fn stall_answers(&self, stalled: bool) {
+        self.shared.answers_stalled.send_replace(stalled);
     }
 
     /// Breaks all connections and accepts no new ones.
@@ -77,34 +91,42 @@ impl Proxy {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         let (near, _) = listener.accept().await.unwrap();
+        shared.dialled.send_modify(|times| *times += 1);
         let target = *shared.target.lock().unwrap();
         let cut = shared.connections.lock().unwrap().clone();
-        let stalled = shared.stalled.subscribe();
+        let both = shared.stalled.subscribe();
+        let (asking, answering) = (vec![both.clone()], vec![both, shared.answers_stalled.subscribe()]);
         tokio::spawn(async move {
             let Ok(far) = TcpStream::connect(target).await else { return };
             let (near_read, near_write) = near.into_split();
             let (far_read, far_write) = far.into_split();
             tokio::select! {
                 () = cut.cancelled() => {}
-                () = pass(near_read, far_write, stalled.clone()) => {}
-                () = pass(far_read, near_write, stalled) => {}
+                () = pass(near_read, far_write, asking) => {}
+                () = pass(far_read, near_write, answering) => {}
             }
         });
     }
 }
 
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut stalled: watch::Receiver<bool>) {
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut gates: Vec<watch::Receiver<bool>>) {
     let mut buffer = vec![0; 16 << 10];
     loop {
-        stalled.wait_for(|stalled| !stalled).await.unwrap();
+        pass_gates(&mut gates).await;
         match from.read(&mut buffer).await {
             Ok(0) | Err(_) => return,
             Ok(length) => {
-                stalled.wait_for(|stalled| !stalled).await.unwrap();
+                pass_gates(&mut gates).await;
                 if to.write_all(&buffer[..length]).await.is_err() {
                     return;
                 }
             }
         }
+    }
+}
+
+async fn pass_gates(gates: &mut [watch::Receiver<bool>]) {
+    for gate in gates {
+        gate.wait_for(|stalled| !stalled).await.unwrap();
     }
 }

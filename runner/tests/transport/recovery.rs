@@ -116,6 +116,27 @@ async fn at_a_new_instance_requests_are_decided_by_their_kind() {
 }
 
 #[tokio::test]
+async fn a_welcome_that_is_lost_makes_nobody_take_a_new_instance_for_the_old_one() {
+    let (old, new) = (Acceptor::start(options()).await, Acceptor::start(options()).await);
+    let proxy = Proxy::start(old.socket).await;
+    let peers = dialler(Options { connect_timeout: Duration::from_millis(100), ..options() });
+    let volatile = peers.request(&proxy.address(), envelope(1, "hold", ""), None).await.unwrap();
+    let kept = peers.request(&proxy.address(), persisted(2, "echo", "x"), None).await.unwrap();
+    old.handlers.delivered(2).await;
+    proxy.stall_answers(true);
+    proxy.point_at(new.socket);
+    let mut dialled = proxy.dialled();
+    let before = *dialled.borrow_and_update();
+    proxy.cut();
+    // The new instance is asked in several times, and its welcomes do not come through.
+    soon(dialled.wait_for(|times| *times >= before + 3)).await.unwrap();
+    proxy.stall_answers(false);
+    assert!(matches!(soon(volatile.outcome()).await, Err(Error::ConnectionLost { .. })));
+    assert_eq!(soon(kept.outcome()).await.unwrap(), success("x"));
+    assert_eq!(new.handlers.ids(), [2]);
+}
+
+#[tokio::test]
 async fn a_session_that_the_peer_has_dropped_is_like_a_new_instance() {
     let mut acceptor = Acceptor::start(Options { retention: Duration::from_millis(10), ..options() }).await;
     let proxy = Proxy::start(acceptor.socket).await;

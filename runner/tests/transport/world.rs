@@ -155,6 +155,18 @@ impl Inbound for Handlers {
                     responder.end(success("counted"));
                 });
             }
+            "flood" => {
+                let (sent, chunks) = (self.sent.clone(), payload_number(&envelope));
+                tokio::spawn(async move {
+                    for sequence in 0..i32::try_from(chunks).unwrap() {
+                        let chunk =
+                            Chunk { sequence: Sequence(sequence), items: vec![vec![0; 16 << 10].into()] };
+                        responder.chunk(chunk).await.unwrap();
+                        sent.send_replace(sequence);
+                    }
+                    responder.end(success("flooded"));
+                });
+            }
             other => panic!("no method {other}"),
         }
     }
