@@ -9,11 +9,17 @@
 //! Leases are for liveness: the fence in the database is what keeps two owners from writing.
 
 mod clock;
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 mod error;
 mod memory;
 mod observer;
 mod record;
+#[cfg(any(test, feature = "testing"))]
+pub mod remote;
 mod standing;
+#[cfg(test)]
+mod tests;
 mod timing;
 
 use async_trait::async_trait;
@@ -81,6 +87,7 @@ pub trait Leases: Send + Sync + 'static {
     /// # Guarantees
     /// - The first event besides [`Event::Stalled`] is a [`Event::Snapshot`]. Changes of one record come in order, and the last one
     ///   of each record always comes; some in between may be left out.
+    /// - A snapshot is read after the watch was asked for, or after the stall that it ends; never from a cache that may be older.
     /// - After [`Event::Stalled`] a [`Event::Snapshot`] or [`Event::Current`] says that nothing is missing any more.
     /// - The stream does not end; dropping it ends the watch.
     fn watch(&self) -> BoxStream<'static, Event>;

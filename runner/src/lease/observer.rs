@@ -102,7 +102,7 @@ impl Observer {
             Event::Leaving(instance) => observer.leaving(&instance),
             Event::Terminated(instance) => observer.died(&instance, Death::Terminated),
             Event::Stalled => observer.pulse.stalled(),
-            Event::Current => observer.pulse.current(now),
+            Event::Current => observer.pulse.current(),
         });
     }
 
@@ -265,7 +265,7 @@ impl Observer {
         // Locks first: a holder of shards that is in them is not a stranger.
         snapshot.runners.into_iter().for_each(|record| self.runner(record, now));
         snapshot.shards.into_iter().for_each(|record| self.shard_changed(record, now));
-        self.pulse.current(now);
+        self.pulse.current();
         self.begun = true;
     }
 

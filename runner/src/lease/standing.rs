@@ -52,7 +52,7 @@ impl Standing {
         let mut history = self.history();
         // An observer's watch may lag by as much as makes a renewal overdue, so that much less silence looks like death to it.
         let harmless = self.timing.duration().saturating_sub(self.timing.overdue());
-        let late = history.sent.map(|last| self.clock.now().since(last) > harmless);
+        let late = history.sent.map(|last| self.clock.now().since(last) >= harmless);
         if late.unwrap_or(history.doubt.is_some()) {
             history.doubt = Some(sent + self.timing.overdue());
         }
@@ -152,6 +152,46 @@ mod tests {
         standing.renewed(standing.now());
         standing.renewed(first);
         assert_eq!(standing.until(), Some(standing.now() + INTERVAL));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runner_that_was_silent_for_long_stands_again_only_after_a_check_that_began_late_enough() {
+        let standing = standing();
+        standing.renewed(standing.now());
+        tokio::time::advance(Duration::from_millis(5499)).await;
+        standing.renewed(standing.now());
+        assert!(standing.stands(), "nobody can have taken it for dead yet");
+
+        tokio::time::advance(Duration::from_millis(5500)).await;
+        let back = standing.now();
+        standing.renewed(back);
+        assert!(!standing.stands());
+        standing.confirmed(back);
+        assert!(!standing.stands(), "somebody may still claim what it took for free");
+        for _ in 0..2 {
+            tokio::time::advance(INTERVAL).await;
+            standing.renewed(standing.now());
+        }
+        assert!(!standing.stands());
+        assert_eq!(standing.doubted(), Some(back + Timing::default().overdue()));
+        standing.confirmed(standing.now());
+        assert!(standing.stands());
+        assert_eq!(standing.doubted(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_was_lost_and_taken_again_needs_a_check() {
+        let standing = standing();
+        standing.renewed(standing.now());
+        standing.lost();
+        tokio::time::advance(Duration::from_secs(100)).await;
+        standing.confirmed(standing.now());
+        standing.renewed(standing.now());
+        assert!(!standing.stands(), "what was checked before the lock was taken again counts for nothing");
+        tokio::time::advance(Duration::from_millis(4500)).await;
+        standing.renewed(standing.now());
+        standing.confirmed(standing.now());
+        assert!(standing.stands());
     }
 
     #[tokio::test(start_paused = true)]

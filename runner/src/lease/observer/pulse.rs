@@ -47,7 +47,7 @@ impl Pulse {
         self.failing = false;
         self.renewed = Some(now);
         if self.last_echo.as_ref() == Some(&revision) {
-            self.told_until(sent);
+            self.told = self.told.max(Some(sent));
         } else {
             self.sent.push_back((revision, sent));
         }
@@ -71,14 +71,9 @@ impl Pulse {
         self.last_echo = Some(revision);
     }
 
-    /// The watch says of itself that nothing is missing.
-    pub(super) fn current(&mut self, now: Moment) {
+    /// The watch says of itself that nothing is missing. How old its knowledge is shows only in what comes back.
+    pub(super) fn current(&mut self) {
         self.stalled = false;
-        self.told_until(now);
-    }
-
-    fn told_until(&mut self, moment: Moment) {
-        self.told = self.told.max(Some(moment));
     }
 
     pub(super) fn stalled(&mut self) {
