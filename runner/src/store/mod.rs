@@ -11,6 +11,7 @@ mod metrics;
 mod migration;
 mod read;
 mod row;
+pub mod sqlite;
 mod write;
 
 use std::time::SystemTime;
