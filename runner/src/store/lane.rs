@@ -88,6 +88,7 @@ impl Lanes {
         if self.closing.is_cancelled() {
             return Err(Error::Closed);
         }
+        let write = write.storable()?;
         let queue = &self.queues[lane_of(&write.fence.shard, self.queues.len())];
         let (done, receipt) = oneshot::channel();
         queue.send(Entry { write, done }).await.map_err(|_| Error::Closed)?;

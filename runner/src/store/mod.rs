@@ -5,6 +5,8 @@
 //! suite: PostgreSQL for production and SQLite for a single process without any set-up.
 
 mod admission;
+#[cfg(feature = "testing")]
+pub mod conformance;
 mod error;
 mod lane;
 mod metrics;
@@ -12,6 +14,7 @@ mod migration;
 pub mod postgres;
 mod read;
 mod row;
+pub mod sqlite;
 mod write;
 
 use std::time::SystemTime;

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
+use super::Error;
 use crate::message::{Chunk, EntityAddress, Envelope, Outcome, PayloadDigest, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName};
 
@@ -21,6 +22,42 @@ impl Write {
     pub fn one(fence: Fence, change: Change) -> Self {
         Self { fence, changes: vec![change] }
     }
+
+    /// The write as every database can store it. PostgreSQL has no NUL in texts, and what one database refuses, all do.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] for a name with a NUL. In an error's text, which nobody chose, it is only replaced.
+    pub(super) fn storable(mut self) -> Result<Self, Error> {
+        for change in &mut self.changes {
+            match change {
+                Change::Accept(message) | Change::Send(message) => named("method", &message.envelope.method)?,
+                Change::Finish(Finish { request: Request::New(message), .. }) => {
+                    named("method", &message.envelope.method)?;
+                }
+                Change::SetTimer(timer) => named("timer", &timer.name)?,
+                Change::ClearTimer { name, .. } => named("timer", name)?,
+                Change::Attempt(Attempt { error, .. }) | Change::Bury { error, .. } => {
+                    if error.contains('\0') {
+                        *error = error.replace('\0', "\u{fffd}");
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// A name that not every database can store.
+#[derive(Debug, thiserror::Error)]
+#[error("the name of a {0} must not contain a NUL character")]
+struct Nul(&'static str);
+
+fn named(what: &'static str, name: &str) -> Result<(), Error> {
+    if name.contains('\0') {
+        return Err(Error::Rejected { source: std::sync::Arc::new(Nul(what)) });
+    }
+    Ok(())
 }
 
 /// One thing that a write does.

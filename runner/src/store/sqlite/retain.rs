@@ -1,0 +1,76 @@
+//! Forgetting what nobody needs any more.
+
+use std::time::{Duration, SystemTime};
+
+use sqlx::SqliteConnection;
+
+use super::error::convert;
+use crate::message::codec::time;
+use crate::store::{Error, Retention};
+
+/// How many requests go in one transaction: few enough that writers hardly notice.
+const STEP: u32 = 500;
+
+/// What grows old, each by its own measure.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Class {
+    Completed,
+    Failed,
+    DeadLetters,
+}
+
+impl Class {
+    pub(super) const ALL: [Self; 3] = [Self::Completed, Self::Failed, Self::DeadLetters];
+
+    /// Everything before this is too old, in milliseconds of Unix time.
+    pub(super) fn horizon(self, retention: &Retention, now: SystemTime) -> i64 {
+        let kept: Duration = match self {
+            Self::Completed => retention.completed,
+            Self::Failed => retention.failed,
+            Self::DeadLetters => retention.dead_letters,
+        };
+        now.checked_sub(kept).map_or(0, time::to_millis)
+    }
+
+    fn select(self) -> &'static str {
+        match self {
+            Self::Completed => {
+                "SELECT id FROM cleat_outcomes WHERE status = 0 AND done < ? ORDER BY done LIMIT ?"
+            }
+            Self::Failed => {
+                "SELECT id FROM cleat_outcomes WHERE status <> 0 AND done < ? ORDER BY done LIMIT ?"
+            }
+            Self::DeadLetters => "SELECT id FROM cleat_dead_letters WHERE died < ? ORDER BY died LIMIT ?",
+        }
+    }
+
+    /// The statements that forget one request.
+    fn deletes(self) -> &'static [&'static str] {
+        match self {
+            Self::Completed | Self::Failed => &[
+                "DELETE FROM cleat_outcomes WHERE id = ?",
+                "DELETE FROM cleat_keys WHERE id = ?",
+                "DELETE FROM cleat_chunks WHERE id = ?",
+                "DELETE FROM cleat_streams WHERE id = ?",
+            ],
+            Self::DeadLetters => &["DELETE FROM cleat_dead_letters WHERE id = ?"],
+        }
+    }
+}
+
+/// Forgets one step's worth, within a transaction that may write. Returns how many went and whether there may be more.
+pub(super) async fn step(
+    connection: &mut SqliteConnection,
+    class: Class,
+    horizon: i64,
+) -> Result<(u64, bool), Error> {
+    let select = sqlx::query_scalar(class.select()).bind(horizon).bind(STEP);
+    let old: Vec<i64> = select.fetch_all(&mut *connection).await.map_err(convert)?;
+    for id in &old {
+        for delete in class.deletes() {
+            sqlx::query(*delete).bind(id).execute(&mut *connection).await.map_err(convert)?;
+        }
+    }
+    let count = u64::try_from(old.len()).unwrap_or(u64::MAX);
+    Ok((count, count >= u64::from(STEP)))
+}
