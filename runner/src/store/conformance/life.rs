@@ -29,7 +29,7 @@ pub async fn an_owner_is_woken_for_what_others_wrote<D: Database>(world: World<D
     a.apply("x", vec![Change::Send(world.message(1, &away))]).await;
     a.store.wake(std::slice::from_ref(&shard)).await.unwrap();
     woken(&mut wakes, &shard).await;
-    assert_eq!(ids(&b.open_messages(&shard, everything()).await.unwrap()), [world.id(1)]);
+    assert_eq!(ids(&b.open_messages(std::slice::from_ref(&shard), everything()).await.unwrap()), [world.id(1)]);
 }
 
 pub async fn many_shards_of_many_groups_are_woken_at_once<D: Database>(world: World<D>) {
@@ -102,7 +102,7 @@ pub async fn closing_commits_what_is_queued_and_then_refuses<D: Database>(world:
     assert_eq!(reason(a.store.state(&address("x")).await), "Closed");
     assert_eq!(reason(a.store.chunks(world.id(1), None, 1).await), "Closed");
     assert_eq!(reason(a.store.watermark(world.id(1)).await), "Closed");
-    assert_eq!(reason(a.store.open_messages(&shard, everything()).await), "Closed");
+    assert_eq!(reason(a.store.open_messages(std::slice::from_ref(&shard), everything()).await), "Closed");
     assert_eq!(reason(a.store.timers(&shard, far(), 1).await), "Closed");
     assert_eq!(reason(a.store.dead_letters(&shard.group, None, 1).await), "Closed");
     assert_eq!(reason(a.store.wake(&[shard]).await), "Closed");

@@ -123,7 +123,7 @@ pub async fn open_messages_come_in_pages<D: Database>(world: World<D>) {
     let (mut after, mut pages) = (None, Vec::new());
     loop {
         let page = Page { until: far(), after, limit: 3 };
-        let page = desk.store.open_messages(&desk.shard("x"), page).await.unwrap();
+        let page = desk.store.open_messages(&[desk.shard("x")], page).await.unwrap();
         let Some(last) = page.last() else { break };
         after = Some(last.message.seq);
         pages.push(ids(&page));
@@ -143,7 +143,7 @@ pub async fn a_message_is_open_in_the_shard_of_its_entity_only<D: Database>(worl
     }
     for (id, expected) in (0..).zip(expected) {
         let shard = ShardId::new(GroupName::default(), id);
-        assert_eq!(ids(&desk.store.open_messages(&shard, everything()).await.unwrap()), expected);
+        assert_eq!(ids(&desk.store.open_messages(std::slice::from_ref(&shard), everything()).await.unwrap()), expected);
     }
 }
 
@@ -155,7 +155,7 @@ pub async fn a_message_is_not_shown_before_it_is_due<D: Database>(world: World<D
     desk.accept(&later).await;
     let seen = async |seconds| {
         let page = Page { until: world.at(seconds), ..everything() };
-        ids(&desk.store.open_messages(&desk.shard("x"), page).await.unwrap())
+        ids(&desk.store.open_messages(&[desk.shard("x")], page).await.unwrap())
     };
     assert_eq!(seen(9).await, [world.id(1)]);
     assert_eq!(seen(10).await, [world.id(1), world.id(2)]);
@@ -164,7 +164,7 @@ pub async fn a_message_is_not_shown_before_it_is_due<D: Database>(world: World<D
 pub async fn open_messages_of_an_unknown_group_cannot_be_read<D: Database>(world: World<D>) {
     let store = world.store("a").await;
     let shard = ShardId::new(unknown_group(), 0);
-    assert_eq!(reason(store.open_messages(&shard, everything()).await), "NoSuchGroup");
+    assert_eq!(reason(store.open_messages(std::slice::from_ref(&shard), everything()).await), "NoSuchGroup");
     assert_eq!(reason(store.timers(&shard, far(), 1).await), "NoSuchGroup");
     assert_eq!(reason(store.dead_letters(&unknown_group(), None, 1).await), "NoSuchGroup");
 }
@@ -195,7 +195,7 @@ pub async fn a_failed_attempt_is_noted_and_the_message_waits<D: Database>(world:
     assert_eq!(stored.error.as_deref(), Some("out of paper"));
     assert_eq!(stored.message.envelope.payload, world.message(1, "x").envelope.payload);
     let page = Page { until: world.at(59), ..everything() };
-    assert!(desk.store.open_messages(&desk.shard("x"), page).await.unwrap().is_empty());
+    assert!(desk.store.open_messages(&[desk.shard("x")], page).await.unwrap().is_empty());
 }
 
 pub async fn an_attempt_on_a_request_that_is_not_open_is_refused<D: Database>(world: World<D>) {
@@ -215,7 +215,7 @@ pub async fn a_sent_message_is_open_for_any_entity_of_any_group<D: Database>(wor
     desk.apply("x", vec![Change::Send(world.message(1, &far_away)), Change::Send(there.clone())]).await;
     assert_eq!(ids(&desk.open(&far_away).await), [world.id(1)]);
     let shard = desk.shard_in(&other_group(), &far_away);
-    let open = desk.store.open_messages(&shard, everything()).await.unwrap();
+    let open = desk.store.open_messages(std::slice::from_ref(&shard), everything()).await.unwrap();
     assert_eq!(open.into_iter().map(|stored| stored.message).collect::<Vec<_>>(), [there]);
 }
 
@@ -228,7 +228,7 @@ pub async fn whoever_owns_one_shard_may_send_to_any_other<D: Database>(world: Wo
     fence.epoch = fence.epoch.next();
     b.claim(&[fence]).await.unwrap().pop().unwrap().unwrap();
     a.apply("x", vec![Change::Send(world.message(1, &away))]).await;
-    assert_eq!(ids(&b.open_messages(&a.shard(&away), everything()).await.unwrap()), [world.id(1)]);
+    assert_eq!(ids(&b.open_messages(&[a.shard(&away)], everything()).await.unwrap()), [world.id(1)]);
 }
 
 pub async fn a_message_that_is_sent_again_is_left_as_it_is<D: Database>(world: World<D>) {

@@ -204,7 +204,7 @@ impl Desk {
 
     /// All open messages of an entity's shard, whenever they are due.
     pub async fn open(&self, entity: &str) -> Vec<Stored> {
-        self.store.open_messages(&self.shard(entity), everything()).await.unwrap()
+        self.store.open_messages(&[self.shard(entity)], everything()).await.unwrap()
     }
 }
 
