@@ -16,7 +16,7 @@ async fn open(location: Location, opening: Opening) -> Result<Arc<dyn Store>, Er
 }
 
 const REQUIRE: &str =
-    "UPDATE cleat_schema SET oldest = ? WHERE version = (SELECT max(version) FROM cleat_schema)";
+    "UPDATE cleat_migrations SET oldest = ? WHERE version = (SELECT max(version) FROM cleat_migrations)";
 
 mod file {
     use sqlx::ConnectOptions;

@@ -37,9 +37,7 @@ impl Write {
                 Change::SetTimer(timer) => named("timer", &timer.name)?,
                 Change::ClearTimer { name, .. } => named("timer", name)?,
                 Change::Attempt(Attempt { error, .. }) | Change::Bury { error, .. } => {
-                    if error.contains('\0') {
-                        *error = error.replace('\0', "\u{fffd}");
-                    }
+                    *error = std::mem::take(error).replace('\0', "\u{fffd}");
                 }
                 _ => {}
             }

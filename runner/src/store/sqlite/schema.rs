@@ -22,14 +22,14 @@ pub(super) struct Group {
 
 /// Brings the schema up to date. To be called within a transaction that may write.
 pub(super) async fn migrate(connection: &mut SqliteConnection) -> Result<(), Error> {
-    let create = "CREATE TABLE IF NOT EXISTS cleat_schema \
+    let create = "CREATE TABLE IF NOT EXISTS cleat_migrations \
                   (version INTEGER PRIMARY KEY, oldest INTEGER NOT NULL) STRICT";
     sqlx::query(create).execute(&mut *connection).await.map_err(convert)?;
-    let select = "SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) FROM cleat_schema";
+    let select = "SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) FROM cleat_migrations";
     let (version, oldest) = sqlx::query_as(select).fetch_one(&mut *connection).await.map_err(convert)?;
     for migration in migration::pending(MIGRATIONS, Schema { version, oldest })? {
         sqlx::raw_sql(migration.sql).execute(&mut *connection).await.map_err(convert)?;
-        let record = "INSERT INTO cleat_schema (version, oldest) VALUES (?, ?)";
+        let record = "INSERT INTO cleat_migrations (version, oldest) VALUES (?, ?)";
         let record = sqlx::query(record).bind(migration.version).bind(migration.oldest);
         record.execute(&mut *connection).await.map_err(convert)?;
         tracing::info!(version = migration.version, "brought the schema up to date");
