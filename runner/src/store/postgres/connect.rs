@@ -138,6 +138,9 @@ impl Meaning {
 
 /// An error of a read, or of anything else that wrote nothing.
 pub(super) fn unavailable(error: sqlx::Error) -> Error {
+    if matches!(error, sqlx::Error::PoolClosed) {
+        return Error::Closed;
+    }
     match Meaning::of(&error) {
         Meaning::Refused | Meaning::Mismatch => rejected(error),
         Meaning::Later | Meaning::Unknown => Error::Unavailable { source: Arc::new(error) },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgListener, PgPool, PgPoolOptions};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, oneshot};
 
 use super::connect::{Target, unavailable};
 use super::groups::Groups;
@@ -28,10 +28,17 @@ pub(super) async fn notify(pool: &PgPool, groups: &Groups, shards: &[ShardId]) -
     Ok(())
 }
 
-/// Listens until it is aborted. Whenever the connection was away, everything has to be read again.
-pub(super) async fn run(target: Target, groups: Arc<Groups>, wakes: broadcast::Sender<Wake>) {
+/// Listens until it is aborted, and says when it does so for the first time. Whenever the connection was away, everything has to
+/// be read again.
+pub(super) async fn run(
+    target: Target,
+    groups: Arc<Groups>,
+    wakes: broadcast::Sender<Wake>,
+    listening: oneshot::Sender<()>,
+) {
+    let mut listening = Some(listening);
     loop {
-        let error = match listen(&target, &groups, &wakes).await {
+        let error = match listen(&target, &groups, &wakes, &mut listening).await {
             Ok(()) => None,
             Err(error) => Some(error),
         };
@@ -44,13 +51,18 @@ async fn listen(
     target: &Target,
     groups: &Groups,
     wakes: &broadcast::Sender<Wake>,
+    listening: &mut Option<oneshot::Sender<()>>,
 ) -> Result<(), sqlx::Error> {
     // The listener takes its one connection from a pool of its own, so that it never waits for readers.
     let pool = PgPoolOptions::new().max_connections(1).connect_with(target.options("listen")).await?;
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.listen(CHANNEL).await?;
-    // No receiver is fine: then nobody is to be woken.
-    let _ = wakes.send(Wake::Everything);
+    match listening.take() {
+        // Whoever opens the store may have given up waiting.
+        Some(first) => drop(first.send(())),
+        // No receiver is fine: then nobody is to be woken.
+        None => drop(wakes.send(Wake::Everything)),
+    }
     while let Some(notification) = listener.try_recv().await? {
         if let Some(shard) = parse(notification.payload(), groups) {
             let _ = wakes.send(Wake::Shard(shard));

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgPool, PgPoolOptions};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
 
 use self::connect::{Identity, Target, unavailable};
@@ -100,8 +100,16 @@ impl PostgresStore {
             .collect();
         let lanes = Lanes::start(writers, options.lanes, options.metrics);
         let (wakes, _) = broadcast::channel(1024);
-        let listener = tokio::spawn(listen::run(target.clone(), Arc::clone(&groups), wakes.clone()));
-        Ok(Self { target, pool, groups, maps, lanes, wakes, listener })
+        let (first, listening) = oneshot::channel();
+        let listener = tokio::spawn(listen::run(target.clone(), Arc::clone(&groups), wakes.clone(), first));
+        let store = Self { target, pool, groups, maps, lanes, wakes, listener };
+        // Whoever has a store misses no wake from then on.
+        tokio::time::timeout(options.patience, listening)
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .ok_or_else(|| unavailable(sqlx::Error::PoolTimedOut))?;
+        Ok(store)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Letting go of what is old, and making room for what is to come.
 //!
 //! Finished requests lie in one partition for each day of their ids. A day whose successes are past their retention is dropped as a
-//! whole; what must be kept longer moves to the partition for the rest, where it is deleted row by row.
+//! whole; what must be kept longer moves to the partition for the rest, where it is deleted row by row. So a retention of a day or
+//! more is kept to the day; only a shorter one makes rows of a day go one by one.
 
 use std::time::{Duration, SystemTime};
 
@@ -62,8 +63,9 @@ pub(super) async fn make_room(connection: &mut PgConnection, now: SystemTime) ->
 /// One round: drops days, deletes rows in steps, creates the next days.
 pub(super) async fn run(pool: &PgPool, retention: &Retention, now: SystemTime) -> Result<u64, Error> {
     let mut connection = pool.acquire().await.map_err(unavailable)?;
+    let mut deleted = 0;
     match rotate(&mut connection, retention, now).await {
-        Ok(()) => {}
+        Ok(dropped) => deleted += dropped,
         // Somebody holds the table for longer than is worth waiting for. The next round tries again.
         Err(error) if Meaning::of(&error) == Meaning::Later => {
             tracing::info!(%error, "partitions are left for later")
@@ -71,8 +73,8 @@ pub(super) async fn run(pool: &PgPool, retention: &Retention, now: SystemTime) -
         Err(error) => return Err(unavailable(error)),
     }
     let before = |age: Duration| to_millis(now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
-    let mut deleted = 0;
-    for query in DELETIONS {
+    let short = retention.completed.min(retention.failed) < DAY;
+    for query in short.then_some(SHORT).into_iter().chain(DELETIONS) {
         for _ in 0..STEPS {
             let rows = sqlx::query(query)
                 .bind(before(retention.completed))
@@ -92,6 +94,12 @@ pub(super) async fn run(pool: &PgPool, retention: &Retention, now: SystemTime) -
     }
     Ok(deleted)
 }
+
+/// Rows of any day that have a retention of less than that. Ids are ordered by time, so the oldest come first.
+const SHORT: &str = "DELETE FROM cleat.outcomes WHERE id IN (
+       SELECT id FROM cleat.outcomes
+       WHERE done < CASE WHEN status = $4::smallint THEN $1::bigint ELSE $2::bigint END AND $3::bigint IS NOT NULL
+       ORDER BY id LIMIT $5)";
 
 /// Row by row: `$1` completed before, `$2` failed before, `$3` died before, `$4` what counts as completed, `$5` at most.
 const DELETIONS: [&str; 5] = [
@@ -124,7 +132,7 @@ async fn rotate(
     connection: &mut PgConnection,
     retention: &Retention,
     now: SystemTime,
-) -> Result<(), sqlx::Error> {
+) -> Result<u64, sqlx::Error> {
     let mut transaction = connection.begin().await?;
     sqlx::query("SET LOCAL lock_timeout = '1s'").execute(&mut *transaction).await?;
     make_room(&mut transaction, now).await?;
@@ -137,13 +145,14 @@ async fn rotate(
     )
     .fetch_all(&mut *connection)
     .await?;
+    let mut dropped = 0;
     for day in days.into_iter().filter_map(|day| u64::try_from(day).ok()) {
         // All that began on that day and took no longer than a day is past its retention then; the rest is kept below.
         if begin_of(day + 1) <= cutoff {
-            drop_day(connection, day, retention, now).await?;
+            dropped += drop_day(connection, day, retention, now).await?;
         }
     }
-    Ok(())
+    Ok(dropped)
 }
 
 async fn drop_day(
@@ -151,9 +160,10 @@ async fn drop_day(
     day: u64,
     retention: &Retention,
     now: SystemTime,
-) -> Result<(), sqlx::Error> {
+) -> Result<u64, sqlx::Error> {
     let before = |age: Duration| to_millis(now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
     let name = partition(day);
+    let rows = count(connection, &name).await?;
     let mut transaction = connection.begin().await?;
     sqlx::query("SET LOCAL lock_timeout = '1s'").execute(&mut *transaction).await?;
     let detach = format!("ALTER TABLE cleat.outcomes DETACH PARTITION cleat.{name}");
@@ -162,12 +172,31 @@ async fn drop_day(
         "INSERT INTO cleat.outcomes SELECT * FROM cleat.{name}
          WHERE done >= CASE WHEN status = $1::smallint THEN $2::bigint ELSE $3::bigint END"
     );
-    sqlx::query(AssertSqlSafe(keep))
+    let kept = sqlx::query(AssertSqlSafe(keep))
         .bind(status::COMPLETED)
         .bind(before(retention.completed))
         .bind(before(retention.failed))
         .execute(&mut *transaction)
-        .await?;
+        .await?
+        .rows_affected();
     sqlx::query(AssertSqlSafe(format!("DROP TABLE cleat.{name}"))).execute(&mut *transaction).await?;
-    transaction.commit().await
+    transaction.commit().await?;
+    Ok(rows.saturating_sub(kept))
+}
+
+/// How many rows a partition has: by the planner's statistics, which only a small and young one lacks.
+async fn count(connection: &mut PgConnection, name: &str) -> Result<u64, sqlx::Error> {
+    let estimate: i64 =
+        sqlx::query_scalar("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass('cleat.' || $1)")
+            .bind(name)
+            .fetch_one(&mut *connection)
+            .await?;
+    let rows = if estimate > 0 {
+        estimate
+    } else {
+        sqlx::query_scalar(AssertSqlSafe(format!("SELECT count(*) FROM cleat.{name}")))
+            .fetch_one(connection)
+            .await?
+    };
+    Ok(u64::try_from(rows).unwrap_or(0))
 }
