@@ -38,10 +38,7 @@ pub(super) async fn run(
 ) {
     let mut listening = Some(listening);
     loop {
-        let error = match listen(&target, &groups, &wakes, &mut listening).await {
-            Ok(()) => None,
-            Err(error) => Some(error),
-        };
+        let error = listen(&target, &groups, &wakes, &mut listening).await.err();
         tracing::warn!(error = ?error, "not listening for wakes, connecting again");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
