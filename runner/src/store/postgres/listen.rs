@@ -31,10 +31,7 @@ pub(super) async fn notify(pool: &PgPool, groups: &Groups, shards: &[ShardId]) -
 /// Listens until it is aborted. Whenever the connection was away, everything has to be read again.
 pub(super) async fn run(target: Target, groups: Arc<Groups>, wakes: broadcast::Sender<Wake>) {
     loop {
-        let error = match listen(&target, &groups, &wakes).await {
-            Ok(()) => None,
-            Err(error) => Some(error),
-        };
+        let error = listen(&target, &groups, &wakes).await.err();
         tracing::warn!(error = ?error, "not listening for wakes, connecting again");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
