@@ -69,7 +69,7 @@ impl ShardMap {
 
     /// The shard that holds a slot.
     pub fn shard_at(&self, slot: Slot) -> ShardId {
-        let scaled = u32::from(slot.get()) * u32::from(self.shards()) >> 16;
+        let scaled = (u32::from(slot.get()) * u32::from(self.shards())) >> 16;
         // Both factors are below 2^16, so the upper half of their product is, too.
         let id = u16::try_from(scaled).unwrap_or(u16::MAX);
         ShardId::new(self.group.clone(), id)
