@@ -1,5 +1,5 @@
 //! Fencing and claims, with transactions in flight, races and stopped processes.
-#![allow(clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
 
 mod store_postgres_rig;
 

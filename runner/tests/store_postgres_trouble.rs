@@ -1,5 +1,5 @@
 //! What becomes of writes while the database is restarted, killed, cut off, silent or full.
-#![allow(clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
 
 mod store_postgres_rig;
 
@@ -38,7 +38,7 @@ async fn count(store: Arc<PostgresStore>, number: usize, stop: CancellationToken
         let mut version = loaded.map_or(0, |state| state.version);
         let mut ahead = std::collections::VecDeque::new();
         let mut failed = false;
-        while !failed && !(stop.is_cancelled() && ahead.is_empty()) {
+        while !(failed || stop.is_cancelled() && ahead.is_empty()) {
             if ahead.len() < 8 && !stop.is_cancelled() {
                 let write = Write::one(fence.clone(), state(&counter, version, version + 1));
                 ahead.push_back(store.submit(write).await.unwrap());

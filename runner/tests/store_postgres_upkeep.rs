@@ -1,5 +1,5 @@
 //! Opening, wakes, retention, backpressure and rest.
-#![allow(clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
 
 mod store_postgres_rig;
 
