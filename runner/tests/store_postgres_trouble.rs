@@ -399,7 +399,7 @@ async fn a_message_that_is_sent_again_while_it_ends_is_not_stored_twice() {
     .await
     .unwrap();
     let receipt = store.submit(send).await.unwrap();
-    until(&url, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted)")
+    until(&url, "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid')")
         .await;
     sqlx::raw_sql("COMMIT").execute(&mut session).await.unwrap();
     assert_eq!(receipt.await.unwrap(), Committed::Applied);
