@@ -153,6 +153,13 @@ BEGIN
     RETURN stands;
 END $$;
 
+-- Whether none of these requests has ended by now, rather than when the calling statement began.
+CREATE FUNCTION cleat.unfinished(ids bigint[]) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN NOT EXISTS (
+        SELECT 1 FROM unnest(ids) AS u (id) WHERE (SELECT 1 FROM cleat.outcomes o WHERE o.id = u.id) IS NOT NULL);
+END $$;
+
 -- Takes a whole batch back when one of its rows did not find what it was built on.
 CREATE FUNCTION cleat.abort() RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN

@@ -12,7 +12,7 @@ use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::{Arguments, AssertSqlSafe, Row};
 
 use super::columns::Columns;
-use super::connect::Identity;
+use super::connect::{Identity, Transaction};
 
 /// Statements by the parts that they have.
 #[derive(Default)]
@@ -26,6 +26,8 @@ pub(super) struct Applied {
     pub(super) fences: Vec<i32>,
     /// The messages that were stored.
     pub(super) stored: Vec<i64>,
+    /// Which transaction it was.
+    pub(super) transaction: Transaction,
 }
 
 /// One part of the statement: a `WITH` query, its parameters, and what must be true after it.
@@ -60,6 +62,10 @@ m AS (INSERT INTO cleat.messages (id, grp, slot, seq, entity_type, entity_id, me
             // Accepts that other changes depend on.
             Part { name: "md", present: !self.depended.is_empty(), strict: true, sql: "
 md AS (SELECT u.f FROM unnest({}::int[], {}::bigint[]) AS u (f, id) JOIN m ON m.id = u.id)" },
+            // A message that is sent again may end between this statement's snapshot and its insert. Whoever ended it has
+            // committed by then, so a look from now shows it.
+            Part { name: "ms", present: !self.sent.is_empty(), strict: false, sql: "
+ms AS (SELECT cleat.unfinished(ARRAY(SELECT m.id FROM unnest({}::int[], {}::bigint[]) AS u (f, id) JOIN m ON m.id = u.id)) AS fine)" },
             Part { name: "o", present: !self.outcomes.is_empty(), strict: true, sql: "
 o AS (INSERT INTO cleat.outcomes (id, grp, slot, entity_type, entity_id, method, epoch, status, reply, done)
   SELECT u.id, u.grp, u.slot, u.entity_type, u.entity_id, u.method, ($6::bigint[])[u.f], u.status, u.reply, $7
@@ -150,7 +156,12 @@ tc AS (DELETE FROM cleat.timers t
         let statement = statements.of(&self);
         let arguments = self.arguments(identity).map_err(sqlx::Error::Encode)?;
         let row = sqlx::query_with(AssertSqlSafe(statement), arguments).fetch_one(connection).await?;
-        Ok(Applied { standing: row.try_get(0)?, fences: self.writes, stored: row.try_get(1)? })
+        Ok(Applied {
+            standing: row.try_get(0)?,
+            fences: self.writes,
+            stored: row.try_get(1)?,
+            transaction: Transaction(row.try_get(3)?),
+        })
     }
 
     fn arguments(&self, identity: &Identity) -> Result<PgArguments, sqlx::error::BoxDynError> {
@@ -199,10 +210,14 @@ fn compose(parts: &[Part]) -> String {
             ));
         }
     }
+    if has("ms") {
+        checks.push("(SELECT fine FROM ms)".to_owned());
+    }
     let stored = if has("m") { "SELECT id FROM m" } else { "SELECT 0::bigint WHERE false" };
     let _ = write!(
         sql,
-        "\nSELECT (SELECT stands FROM fence), ARRAY({stored}), CASE WHEN {} THEN 0 ELSE cleat.abort() END",
+        "\nSELECT (SELECT stands FROM fence), ARRAY({stored}), CASE WHEN {} THEN 0 ELSE cleat.abort() END,
+  pg_current_xact_id()::text::bigint",
         checks.join("\n  AND ")
     );
     sql

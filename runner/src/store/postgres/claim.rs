@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{Acquire, Row};
 
-use super::connect::{Meaning, Target, connections_of, lock_of};
+use super::connect::{Target, lock_of};
 use super::groups::Groups;
 use crate::shard::Fence;
 use crate::store::Error;
@@ -43,7 +43,7 @@ pub(super) async fn raise(
            ORDER BY s.grp, s.shard FOR UPDATE OF s
          )
          UPDATE cleat.shards s SET epoch = w.epoch, instance = $1,
-           unsettled = CASE WHEN s.instance IN ('', $1) THEN s.unsettled ELSE array_append(s.unsettled, s.instance) END
+           unsettled = CASE WHEN s.instance = '' OR (s.instance = $1 AND s.epoch = w.epoch) THEN s.unsettled ELSE array_append(s.unsettled, s.instance) END
          FROM wanted w
          WHERE s.grp = w.grp AND s.shard = w.shard AND (s.epoch < w.epoch OR (s.epoch = w.epoch AND s.instance = $1))
          RETURNING w.n",
@@ -84,12 +84,14 @@ pub(super) async fn settle(pool: &PgPool, target: &Target) -> Result<(), Error> 
     }
     let mut connection = pool.acquire().await.map_err(super::connect::unavailable)?;
     for instance in &earlier {
-        wait_out(&mut connection, instance).await.map_err(super::connect::unavailable)?;
+        wait_out(&mut connection, instance, instance != me).await.map_err(super::connect::unavailable)?;
     }
-    // Only those that were waited out: a claim of ours that runs beside this one may have added others.
+    // In the order in which claims lock, so that the two cannot wait for each other. Only those that were waited out: a claim of ours that runs beside this one may have added others.
     sqlx::query(
-        "UPDATE cleat.shards SET unsettled = ARRAY(SELECT unnest(unsettled) EXCEPT SELECT unnest($2::text[]))
-         WHERE instance = $1 AND unsettled && $2::text[]",
+        "WITH mine AS (SELECT grp, shard FROM cleat.shards WHERE instance = $1 AND unsettled && $2::text[]
+           ORDER BY grp, shard FOR UPDATE)
+         UPDATE cleat.shards s SET unsettled = ARRAY(SELECT unnest(s.unsettled) EXCEPT SELECT unnest($2::text[]))
+         FROM mine WHERE s.grp = mine.grp AND s.shard = mine.shard AND s.instance = $1",
     )
     .bind(me)
     .bind(earlier.into_iter().collect::<Vec<_>>())
@@ -100,7 +102,9 @@ pub(super) async fn settle(pool: &PgPool, target: &Target) -> Result<(), Error> 
 }
 
 /// Takes an instance's lock once: every batch that it began before holds the lock, and every later one finds itself fenced.
-async fn wait_out(connection: &mut PgConnection, instance: &str) -> Result<(), sqlx::Error> {
+///
+/// Our own process is not stopped as long as it asks, so its batches are only waited for.
+async fn wait_out(connection: &mut PgConnection, instance: &str, stranger: bool) -> Result<(), sqlx::Error> {
     loop {
         let mut transaction = connection.begin().await?;
         sqlx::query("SELECT set_config('lock_timeout', $1, true)")
@@ -113,22 +117,31 @@ async fn wait_out(connection: &mut PgConnection, instance: &str) -> Result<(), s
             .await;
         match locked {
             Ok(_) => return transaction.commit().await,
-            Err(error) if Meaning::of(&error) == Meaning::Later => {
+            Err(error) if is_lock_timeout(&error) => {
                 drop(transaction);
-                terminate(connection, instance).await?;
+                if stranger {
+                    terminate(connection, instance).await?;
+                }
             }
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Ends the connections of an instance that holds its lock for too long.
+fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "55P03")
+}
+
+/// Ends the connections that hold an instance's lock for too long. Whatever else that instance does goes on: it may own
+/// other shards, and be well.
 async fn terminate(connection: &mut PgConnection, instance: &str) -> Result<(), sqlx::Error> {
     let ended: i64 = sqlx::query_scalar(
-        "SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a
-         WHERE starts_with(a.application_name, $1) AND a.datname = current_database()",
+        "SELECT count(pg_terminate_backend(l.pid)) FROM pg_locks l
+         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
+           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+           AND l.classid::bigint = ($1 >> 32) & 4294967295 AND l.objid::bigint = $1 & 4294967295",
     )
-    .bind(connections_of(instance))
+    .bind(lock_of(instance))
     .fetch_one(&mut *connection)
     .await?;
     tracing::warn!(instance, ended, "ended the connections of an owner that is stuck in a transaction");

@@ -87,6 +87,7 @@ pub(super) struct Columns<'a> {
     pub(super) keys: Keys<'a>,
     pub(super) messages: Messages<'a>,
     pub(super) depended: Ids<'a>,
+    pub(super) sent: Ids<'a>,
     pub(super) outcomes: Outcomes<'a>,
     pub(super) finished: Finished<'a>,
     pub(super) created: States<'a>,
@@ -119,6 +120,9 @@ impl<'a> Columns<'a> {
                 columns.add(fence, change, groups)?;
                 if let (Change::Accept(message), true) = (change, write.changes.len() > 1) {
                     columns.depended.push(fence, message.envelope.id.get());
+                }
+                if let Change::Send(message) = change {
+                    columns.sent.push(fence, message.envelope.id.get());
                 }
             }
         }
@@ -263,6 +267,7 @@ impl<'a> Columns<'a> {
         self.keys.bind(to)?;
         self.messages.bind(to)?;
         self.depended.bind(to)?;
+        self.sent.bind(to)?;
         self.outcomes.bind(to)?;
         self.finished.bind(to)?;
         self.created.bind(to)?;

@@ -29,18 +29,13 @@ impl Identity {
 
     /// The name of one of this process's connections. PostgreSQL cuts it at 63 bytes, so the lock stands for the instance.
     fn connection(&self, part: &str) -> String {
-        format!("{}{part}", connections_of(self.instance.as_str()))
+        format!("cleat {:016x} {part}", self.lock)
     }
 }
 
 /// The advisory lock of an instance.
 pub(super) fn lock_of(instance: &str) -> i64 {
     i64::from_be_bytes(xxh3_64_with_seed(instance.as_bytes(), LOCK_SEED).to_be_bytes())
-}
-
-/// What the names of all connections of an instance begin with.
-pub(super) fn connections_of(instance: &str) -> String {
-    format!("cleat {:016x} ", lock_of(instance))
 }
 
 /// Where the database is, and who connects.
@@ -70,7 +65,8 @@ impl Target {
 
     /// A connection for a part of which there may be only one: ends what an earlier connection of that part still does on the
     /// server, so that whatever it had in flight is decided.
-    pub(super) async fn succeed(&self, part: &str) -> Result<PgConnection, sqlx::Error> {
+    /// Also says which transactions are still to come.
+    pub(super) async fn succeed(&self, part: &str) -> Result<(PgConnection, Transaction), sqlx::Error> {
         let mut connection = self.connect(part).await?;
         let name = self.identity.connection(part);
         loop {
@@ -84,19 +80,36 @@ impl Target {
             if ended.is_empty() {
                 // Nothing acknowledged may be lost, whatever the database's default is. And a batch's statement takes longer to
                 // plan than to run, while its best plan never depends on the values.
-                sqlx::query(
+                let (_, _, next): (String, String, i64) = sqlx::query_as(
                     "SELECT set_config('plan_cache_mode', 'force_generic_plan', false),
                        set_config('synchronous_commit',
                          CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
-                         false)",
+                         false),
+                       pg_snapshot_xmax(pg_current_snapshot())::text::bigint",
                 )
-                .execute(&mut connection)
+                .fetch_one(&mut connection)
                 .await?;
-                return Ok(connection);
+                return Ok((connection, Transaction(next)));
             }
             // The server ends a backend on its own time and tells nobody.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+}
+
+/// A transaction by its number. Numbers are given out in order, so a row says by its `xmin` whether it was written before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Transaction(pub(super) i64);
+
+impl Transaction {
+    /// The first that may come after it.
+    pub(super) fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// As rows have it: the lower half.
+    pub(super) fn short(self) -> String {
+        (self.0 & 0xffff_ffff).to_string()
     }
 }
 
@@ -124,8 +137,8 @@ impl Meaning {
         };
         match (code.as_ref(), code.get(..2).unwrap_or_default()) {
             ("CL001", _) => Self::Mismatch,
-            // Cannot connect now, read-only after a failover, cancelled, lock not available.
-            ("57P03" | "25006" | "57014" | "55P03", _) => Self::Later,
+            // Cannot connect now, read-only after a failover, cancelled, lock not available, prepared statement forgotten.
+            ("57P03" | "25006" | "57014" | "55P03" | "26000", _) => Self::Later,
             // An administrator's shutdown can come between the commit and its announcement.
             (_, "57" | "08") => Self::Unknown,
             // Out of disk, memory or connections; serialization failures and deadlocks; trouble with files.

@@ -3,6 +3,7 @@
 use sqlx::Row;
 use sqlx::postgres::{PgConnection, PgRow};
 
+use super::connect::Transaction;
 use crate::message::{IdempotencyKey, Outcome, PayloadDigest, Snowflake, codec};
 use crate::store::{Change, Committed, Error, Finish, Message, Request, Write};
 
@@ -39,53 +40,75 @@ impl Finding {
     }
 }
 
-/// Looks for the reason. None if there is none any more.
+/// Whether a row was written by a lost attempt: `$1` is the first transaction that it can have been, or null.
+macro_rules! lost {
+    ($row:literal) => {
+        concat!("coalesce(age(", $row, ".xmin) <= age($1::text::xid), false)")
+    };
+}
+
+fn bound(lost: Option<Transaction>) -> Option<String> {
+    lost.map(Transaction::short)
+}
+
+/// Looks for the reason. None if there is none any more. A lost attempt is found by the rows that it wrote.
 pub(super) async fn of(
     connection: &mut PgConnection,
     write: &Write,
-    uncertain: bool,
+    lost: Option<Transaction>,
 ) -> Result<Option<Finding>, sqlx::Error> {
     for change in &write.changes {
         let found = match change {
-            Change::Accept(message) => existing(connection, write, message, uncertain).await?,
+            Change::Accept(message) => existing(connection, write, message, lost).await?,
             Change::Finish(Finish { request: Request::New(message), .. }) => {
-                existing(connection, write, message, uncertain).await?
+                existing(connection, write, message, lost).await?
             }
             Change::Finish(Finish { request: Request::Stored(id), .. }) => {
-                ended(connection, write, *id, uncertain).await?
+                ended(connection, write, *id, lost).await?
             }
-            Change::Bury { request, .. } => ended(connection, write, *request, uncertain).await?,
+            Change::Bury { request, .. } => ended(connection, write, *request, lost).await?,
             Change::Attempt(attempt) => {
                 let open =
                     exists(connection, "SELECT 1 FROM cleat.messages WHERE id = $1", attempt.request).await?;
                 (!open).then_some(Finding::NotOpen { request: attempt.request })
             }
             Change::Replay { request, .. } => {
-                let open = exists(connection, "SELECT 1 FROM cleat.messages WHERE id = $1", *request).await?;
+                let open = sqlx::query_scalar(concat!(
+                    "SELECT ",
+                    lost!("m"),
+                    " FROM cleat.messages m WHERE m.id = $2"
+                ))
+                .bind(bound(lost))
+                .bind(request.get())
+                .fetch_optional(&mut *connection)
+                .await?;
                 let dead = dead(connection, *request).await?;
-                match (dead, uncertain && open) {
+                match (dead, open.unwrap_or(false)) {
                     (true, _) => None,
                     (false, true) => Some(Finding::Done),
                     (false, false) => Some(Finding::NotOpen { request: *request }),
                 }
             }
-            Change::Drop { request } => match (dead(connection, *request).await?, uncertain) {
+            Change::Drop { request } => match (dead(connection, *request).await?, lost.is_some()) {
                 (true, _) => None,
                 (false, true) => Some(Finding::Done),
                 (false, false) => Some(Finding::NotOpen { request: *request }),
             },
             Change::State(state) => {
-                let found: Option<(i64, i64)> = sqlx::query_as(
-                    "SELECT version, epoch FROM cleat.states WHERE entity_type = $1 AND entity_id = $2",
-                )
+                let found: Option<(i64, i64, bool)> = sqlx::query_as(concat!(
+                    "SELECT s.version, s.epoch, ",
+                    lost!("s"),
+                    " FROM cleat.states s WHERE s.entity_type = $2 AND s.entity_id = $3",
+                ))
+                .bind(bound(lost))
                 .bind(state.address.entity_type.as_str())
                 .bind(state.address.id.as_str())
                 .fetch_optional(&mut *connection)
                 .await?;
-                let (version, epoch) = found.unwrap_or_default();
+                let (version, epoch, ours) = found.unwrap_or_default();
                 if version == state.base {
                     None
-                } else if uncertain && version > state.base && epoch == write.fence.epoch.get() {
+                } else if ours && version > state.base && epoch == write.fence.epoch.get() {
                     Some(Finding::Done)
                 } else {
                     Some(Finding::Conflict(Error::Conflict {
@@ -107,30 +130,35 @@ pub(super) async fn of(
     Ok(None)
 }
 
-/// Whether a write left its traces. None if it would leave none.
+/// Whether a write whose shard was lost left its traces. None if it cannot be told.
 pub(super) async fn traces(
     connection: &mut PgConnection,
     write: &Write,
+    lost: Transaction,
 ) -> Result<Option<bool>, sqlx::Error> {
     for change in &write.changes {
         let found = match change {
             Change::Accept(message) | Change::Send(message) => {
                 Some(stored(connection, message.envelope.id).await?)
             }
-            Change::Finish(finish) => Some(by_epoch(connection, finish.request.id(), write).await?),
-            Change::Bury { request, .. } => Some(by_epoch(connection, *request, write).await?),
-            Change::State(state) => Some(
-                sqlx::query(
-                    "SELECT 1 FROM cleat.states WHERE entity_type = $1 AND entity_id = $2 AND epoch = $3 AND version > $4",
-                )
+            Change::Finish(finish) => Some(by_epoch(connection, finish.request.id(), write, lost).await?),
+            Change::Bury { request, .. } => Some(by_epoch(connection, *request, write, lost).await?),
+            Change::State(state) => {
+                let row: Option<(i64, i64, bool)> = sqlx::query_as(concat!(
+                    "SELECT s.version, s.epoch, ",
+                    lost!("s"),
+                    " FROM cleat.states s WHERE s.entity_type = $2 AND s.entity_id = $3",
+                ))
+                .bind(lost.short())
                 .bind(state.address.entity_type.as_str())
                 .bind(state.address.id.as_str())
-                .bind(write.fence.epoch.get())
-                .bind(state.base)
                 .fetch_optional(&mut *connection)
-                .await?
-                .is_some(),
-            ),
+                .await?;
+                let (version, epoch, ours) = row.unwrap_or_default();
+                // A later owner that went on from there has covered the traces.
+                let covered = version > state.base && epoch > write.fence.epoch.get();
+                (!covered).then_some(ours && version > state.base && epoch == write.fence.epoch.get())
+            }
             _ => None,
         };
         if found.is_some() {
@@ -145,27 +173,30 @@ async fn existing(
     connection: &mut PgConnection,
     write: &Write,
     message: &Message,
-    uncertain: bool,
+    lost: Option<Transaction>,
 ) -> Result<Option<Finding>, sqlx::Error> {
     let id = message.envelope.id;
     let key = message.envelope.key.as_ref().map(|key: &IdempotencyKey| key.as_bytes().as_slice());
     let row: Option<PgRow> = sqlx::query(
-        "SELECT e.id, e.body, o.reply, o.epoch, m.id
-         FROM (SELECT coalesce(k.id, $1) AS id, k.body FROM (SELECT 1) AS one LEFT JOIN cleat.keys k ON k.key = $2) AS e
-         LEFT JOIN cleat.outcomes o ON o.id = e.id LEFT JOIN cleat.messages m ON m.id = e.id
+        "SELECT e.id, e.body, o.reply, coalesce(age(o.xmin) <= age($1::text::xid) AND o.epoch = $4, false)
+           OR coalesce(age(m.xmin) <= age($1::text::xid), false)
+         FROM (SELECT coalesce(k.id, $2) AS id, k.body FROM (SELECT 1) AS one LEFT JOIN cleat.keys k ON k.key = $3) AS e
+         LEFT JOIN (SELECT id, reply, epoch, xmin FROM cleat.outcomes) AS o ON o.id = e.id
+         LEFT JOIN (SELECT id, xmin FROM cleat.messages) AS m ON m.id = e.id
          WHERE e.body IS NOT NULL OR o.id IS NOT NULL OR m.id IS NOT NULL",
     )
+    .bind(bound(lost))
     .bind(id.get())
     .bind(key)
+    .bind(write.fence.epoch.get())
     .fetch_optional(connection)
     .await?;
     let Some(row) = row else { return Ok(None) };
     let request = Snowflake::new(row.try_get(0)?);
     let body: Option<Vec<u8>> = row.try_get(1)?;
     let reply: Option<Vec<u8>> = row.try_get(2)?;
-    let epoch: Option<i64> = row.try_get(3)?;
-    let ours = uncertain && request == id;
-    if ours && epoch == Some(write.fence.epoch.get()) {
+    let ours: bool = row.try_get(3)?;
+    if ours && request == id {
         return Ok(Some(Finding::Done));
     }
     let digest: PayloadDigest = message.body();
@@ -180,18 +211,23 @@ async fn ended(
     connection: &mut PgConnection,
     write: &Write,
     request: Snowflake,
-    uncertain: bool,
+    lost: Option<Transaction>,
 ) -> Result<Option<Finding>, sqlx::Error> {
     if exists(connection, "SELECT 1 FROM cleat.messages WHERE id = $1", request).await? {
         return Ok(None);
     }
-    let row: Option<(Vec<u8>, i64)> = sqlx::query_as("SELECT reply, epoch FROM cleat.outcomes WHERE id = $1")
-        .bind(request.get())
-        .fetch_optional(connection)
-        .await?;
+    let row: Option<(Vec<u8>, i64, bool)> = sqlx::query_as(concat!(
+        "SELECT o.reply, o.epoch, ",
+        lost!("o"),
+        " FROM cleat.outcomes o WHERE o.id = $2"
+    ))
+    .bind(bound(lost))
+    .bind(request.get())
+    .fetch_optional(connection)
+    .await?;
     Ok(Some(match row {
-        Some((_, epoch)) if uncertain && epoch == write.fence.epoch.get() => Finding::Done,
-        Some((reply, _)) => Finding::Duplicate { request, reply: Some(reply) },
+        Some((_, epoch, true)) if epoch == write.fence.epoch.get() => Finding::Done,
+        Some((reply, ..)) => Finding::Duplicate { request, reply: Some(reply) },
         None => Finding::NotOpen { request },
     }))
 }
@@ -209,8 +245,11 @@ async fn by_epoch(
     connection: &mut PgConnection,
     request: Snowflake,
     write: &Write,
+    lost: Transaction,
 ) -> Result<bool, sqlx::Error> {
-    let row = sqlx::query("SELECT 1 FROM cleat.outcomes WHERE id = $1 AND epoch = $2")
+    let query = concat!("SELECT 1 FROM cleat.outcomes o WHERE o.id = $2 AND o.epoch = $3 AND ", lost!("o"));
+    let row = sqlx::query(query)
+        .bind(lost.short())
         .bind(request.get())
         .bind(write.fence.epoch.get())
         .fetch_optional(connection)

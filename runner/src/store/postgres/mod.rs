@@ -7,6 +7,7 @@ mod connect;
 mod diagnosis;
 mod groups;
 mod listen;
+mod patience;
 mod reads;
 mod retain;
 mod setup;
@@ -16,12 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use sqlx::Connection;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
 
 use self::connect::{Identity, Target, unavailable};
 use self::groups::Groups;
+use self::patience::{Patience, silence};
 use self::writer::Writer;
 use super::lane::Lanes;
 use super::{
@@ -69,6 +72,9 @@ impl Options {
     }
 }
 
+/// How long a connection may take to show that it is fit for the next user.
+const RETURN: Duration = Duration::from_secs(5);
+
 /// A store on PostgreSQL.
 pub struct PostgresStore {
     target: Target,
@@ -78,6 +84,7 @@ pub struct PostgresStore {
     lanes: Lanes,
     wakes: broadcast::Sender<Wake>,
     listener: JoinHandle<()>,
+    patience: Duration,
 }
 
 impl PostgresStore {
@@ -90,6 +97,15 @@ impl PostgresStore {
         let pool = PgPoolOptions::new()
             .max_connections(options.connections)
             .acquire_timeout(options.patience)
+            // Tested when it comes back instead, and in vain for a while only: one that the network has swallowed would keep its
+            // place in the pool for as long as the system retries.
+            .test_before_acquire(false)
+            .after_release(|connection, _| {
+                Box::pin(async move {
+                    let ping = tokio::time::timeout(RETURN, connection.ping()).await;
+                    ping.unwrap_or_else(|_| Err(silence())).map(|()| true)
+                })
+            })
             .connect_with(target.options("pool"))
             .await
             .map_err(unavailable)?;
@@ -102,7 +118,7 @@ impl PostgresStore {
         let (wakes, _) = broadcast::channel(1024);
         let (first, listening) = oneshot::channel();
         let listener = tokio::spawn(listen::run(target.clone(), Arc::clone(&groups), wakes.clone(), first));
-        let store = Self { target, pool, groups, maps, lanes, wakes, listener };
+        let store = Self { target, pool, groups, maps, lanes, wakes, listener, patience: options.patience };
         // Whoever has a store misses no wake from then on.
         tokio::time::timeout(options.patience, listening)
             .await
@@ -110,6 +126,13 @@ impl PostgresStore {
             .and_then(Result::ok)
             .ok_or_else(|| unavailable(sqlx::Error::PoolTimedOut))?;
         Ok(store)
+    }
+}
+
+impl PostgresStore {
+    /// For reads and everything else that may be done twice: goes on while the database is in trouble.
+    fn patiently(&self) -> Patience {
+        Patience::new(self.patience)
     }
 }
 
@@ -134,12 +157,15 @@ impl Store for PostgresStore {
     }
 
     async fn holdings(&self, group: &GroupName) -> Result<Vec<Holding>, Error> {
-        reads::holdings(&self.pool, self.groups.get(group)?).await
+        let group = self.groups.get(group)?;
+        self.patiently().through(|| reads::holdings(&self.pool, group)).await
     }
 
     async fn claim(&self, fences: &[Fence]) -> Result<Vec<Result<(), Error>>, Error> {
-        let won = claim::raise(&self.pool, &self.target, &self.groups, fences).await?;
-        claim::settle(&self.pool, &self.target).await?;
+        // Both may be done again: who raised an epoch has it, and what is not settled is noted.
+        let won =
+            self.patiently().through(|| claim::raise(&self.pool, &self.target, &self.groups, fences)).await?;
+        self.patiently().through(|| claim::settle(&self.pool, &self.target)).await?;
         let verdict = |(fence, won): (&Fence, bool)| {
             if won { Ok(()) } else { Err(Error::Fenced { shard: fence.shard.clone() }) }
         };
@@ -147,7 +173,7 @@ impl Store for PostgresStore {
     }
 
     async fn standing(&self, fences: &[Fence]) -> Result<Vec<bool>, Error> {
-        reads::standing(&self.pool, &self.groups, self.instance(), fences).await
+        self.patiently().through(|| reads::standing(&self.pool, &self.groups, self.instance(), fences)).await
     }
 
     async fn submit(&self, write: Write) -> Result<Receipt, Error> {
@@ -155,15 +181,15 @@ impl Store for PostgresStore {
     }
 
     async fn open_messages(&self, shards: &[ShardId], page: Page) -> Result<Vec<Stored>, Error> {
-        reads::open_messages(&self.pool, &self.groups, shards, page).await
+        self.patiently().through(|| reads::open_messages(&self.pool, &self.groups, shards, &page)).await
     }
 
     async fn progress(&self, request: Snowflake) -> Result<Progress, Error> {
-        reads::progress(&self.pool, request).await
+        self.patiently().through(|| reads::progress(&self.pool, request)).await
     }
 
     async fn keyed(&self, key: &IdempotencyKey) -> Result<Option<Snowflake>, Error> {
-        reads::keyed(&self.pool, key).await
+        self.patiently().through(|| reads::keyed(&self.pool, key)).await
     }
 
     async fn chunks(
@@ -172,19 +198,19 @@ impl Store for PostgresStore {
         after: Option<Sequence>,
         limit: u32,
     ) -> Result<Vec<Chunk>, Error> {
-        reads::chunks(&self.pool, request, after, limit).await
+        self.patiently().through(|| reads::chunks(&self.pool, request, after, limit)).await
     }
 
     async fn watermark(&self, request: Snowflake) -> Result<Watermark, Error> {
-        reads::watermark(&self.pool, request).await
+        self.patiently().through(|| reads::watermark(&self.pool, request)).await
     }
 
     async fn state(&self, address: &EntityAddress) -> Result<Option<State>, Error> {
-        reads::state(&self.pool, address).await
+        self.patiently().through(|| reads::state(&self.pool, address)).await
     }
 
     async fn timers(&self, shard: &ShardId, until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error> {
-        reads::timers(&self.pool, &self.groups, shard, until, limit).await
+        self.patiently().through(|| reads::timers(&self.pool, &self.groups, shard, until, limit)).await
     }
 
     async fn dead_letters(
@@ -193,7 +219,8 @@ impl Store for PostgresStore {
         before: Option<Snowflake>,
         limit: u32,
     ) -> Result<Vec<DeadLetter>, Error> {
-        reads::dead_letters(&self.pool, self.groups.get(group)?, before, limit).await
+        let group = self.groups.get(group)?;
+        self.patiently().through(|| reads::dead_letters(&self.pool, group, before, limit)).await
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {
@@ -201,7 +228,7 @@ impl Store for PostgresStore {
     }
 
     async fn wake(&self, shards: &[ShardId]) -> Result<(), Error> {
-        listen::notify(&self.pool, &self.groups, shards).await
+        self.patiently().through(|| listen::notify(&self.pool, &self.groups, shards)).await
     }
 
     async fn retain(&self, retention: &Retention, now: SystemTime) -> Result<u64, Error> {

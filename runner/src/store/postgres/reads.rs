@@ -39,20 +39,24 @@ pub(super) async fn standing(
 ) -> Result<Vec<bool>, Error> {
     let mut grps = Vec::with_capacity(fences.len());
     let mut shards = Vec::with_capacity(fences.len());
+    let mut generations = Vec::with_capacity(fences.len());
     let mut epochs = Vec::with_capacity(fences.len());
     for fence in fences {
-        grps.push(groups.get(&fence.shard.group)?.number);
+        let group = groups.get(&fence.shard.group)?;
+        grps.push(group.number);
+        generations.push(group.map.generation());
         shards.push(i32::from(fence.shard.id));
         epochs.push(fence.epoch.get());
     }
     sqlx::query_scalar(
-        "SELECT coalesce(s.epoch = u.epoch AND s.instance = $1, false)
-         FROM unnest($2::smallint[], $3::int[], $4::bigint[]) WITH ORDINALITY AS u (grp, shard, epoch, n)
+        "SELECT coalesce(s.epoch = u.epoch AND s.generation = u.generation AND s.instance = $1, false)
+         FROM unnest($2::smallint[], $3::int[], $4::int[], $5::bigint[]) WITH ORDINALITY AS u (grp, shard, generation, epoch, n)
          LEFT JOIN cleat.shards s ON s.grp = u.grp AND s.shard = u.shard ORDER BY u.n",
     )
     .bind(instance.as_str())
     .bind(grps)
     .bind(shards)
+    .bind(generations)
     .bind(epochs)
     .fetch_all(pool)
     .await
@@ -63,7 +67,7 @@ pub(super) async fn open_messages(
     pool: &PgPool,
     groups: &Groups,
     shards: &[ShardId],
-    page: Page,
+    page: &Page,
 ) -> Result<Vec<Stored>, Error> {
     let (mut grps, mut firsts, mut lasts) = (Vec::new(), Vec::new(), Vec::new());
     for shard in shards {

@@ -37,20 +37,54 @@ fn partition(day: u64) -> String {
     format!("outcomes_day_{day}")
 }
 
+/// The advisory lock under which partitions come and go: several runners do this at the same time.
+const LOCK: i64 = 0x0c1e_a700_7a12_7100;
+
+/// A transaction that changes partitions. It does not wait long for the table, because all others wait behind it.
+async fn begin(connection: &mut PgConnection) -> Result<sqlx::Transaction<'_, sqlx::Postgres>, sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    sqlx::query("SET LOCAL lock_timeout = '1s'").execute(&mut *transaction).await?;
+    sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *transaction).await?;
+    Ok(transaction)
+}
+
+/// Makes room when a store is opened. If somebody holds the table, it is left to the next round: the partition for the rest takes
+/// what has no other.
+pub(super) async fn prepare(connection: &mut PgConnection, now: SystemTime) -> Result<(), Error> {
+    let result = async {
+        let mut transaction = begin(connection).await?;
+        make_room(&mut transaction, now).await?;
+        transaction.commit().await
+    };
+    match result.await {
+        Err(error) if Meaning::of(&error) == Meaning::Later => {
+            tracing::info!(%error, "partitions are left for later");
+            Ok(())
+        }
+        result => result.map_err(unavailable),
+    }
+}
+
 /// Creates the partitions of today and the next days, where they are missing.
-pub(super) async fn make_room(connection: &mut PgConnection, now: SystemTime) -> Result<(), sqlx::Error> {
+async fn make_room(connection: &mut PgConnection, now: SystemTime) -> Result<(), sqlx::Error> {
     let today = day_of(now);
     for day in today..=today + u64::from(DAYS_AHEAD) {
         let name = partition(day);
-        let there: bool = sqlx::query_scalar("SELECT to_regclass('cleat.' || $1) IS NOT NULL")
-            .bind(&name)
-            .fetch_one(&mut *connection)
-            .await?;
-        if there {
-            continue;
-        }
         let (from, to) =
             (Snowflake::first_at(begin_of(day)).get(), Snowflake::first_at(begin_of(day + 1)).get());
+        // A day that has rows among the rest already stays there: they are deleted row by row.
+        let skip: bool = sqlx::query_scalar(
+            "SELECT to_regclass('cleat.' || $1) IS NOT NULL
+               OR EXISTS (SELECT 1 FROM cleat.outcomes_rest WHERE id >= $2 AND id < $3)",
+        )
+        .bind(&name)
+        .bind(from)
+        .bind(to)
+        .fetch_one(&mut *connection)
+        .await?;
+        if skip {
+            continue;
+        }
         let create = format!(
             "CREATE TABLE cleat.{name} PARTITION OF cleat.outcomes FOR VALUES FROM ({from}) TO ({to});
              ALTER TABLE cleat.{name} SET (autovacuum_vacuum_insert_scale_factor = 0.5)"
@@ -133,8 +167,7 @@ async fn rotate(
     retention: &Retention,
     now: SystemTime,
 ) -> Result<u64, sqlx::Error> {
-    let mut transaction = connection.begin().await?;
-    sqlx::query("SET LOCAL lock_timeout = '1s'").execute(&mut *transaction).await?;
+    let mut transaction = begin(connection).await?;
     make_room(&mut transaction, now).await?;
     transaction.commit().await?;
 
@@ -163,9 +196,8 @@ async fn drop_day(
 ) -> Result<u64, sqlx::Error> {
     let before = |age: Duration| to_millis(now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
     let name = partition(day);
-    let rows = count(connection, &name).await?;
-    let mut transaction = connection.begin().await?;
-    sqlx::query("SET LOCAL lock_timeout = '1s'").execute(&mut *transaction).await?;
+    let mut transaction = begin(connection).await?;
+    let Some(rows) = count(&mut transaction, &name).await? else { return Ok(0) };
     let detach = format!("ALTER TABLE cleat.outcomes DETACH PARTITION cleat.{name}");
     sqlx::query(AssertSqlSafe(detach)).execute(&mut *transaction).await?;
     let keep = format!(
@@ -184,19 +216,20 @@ async fn drop_day(
     Ok(rows.saturating_sub(kept))
 }
 
-/// How many rows a partition has: by the planner's statistics, which only a small and young one lacks.
-async fn count(connection: &mut PgConnection, name: &str) -> Result<u64, sqlx::Error> {
-    let estimate: i64 =
+/// How many rows a partition has, by the planner's statistics, which only a small and young one lacks. None if it is gone.
+async fn count(connection: &mut PgConnection, name: &str) -> Result<Option<u64>, sqlx::Error> {
+    let estimate: Option<i64> =
         sqlx::query_scalar("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass('cleat.' || $1)")
             .bind(name)
-            .fetch_one(&mut *connection)
+            .fetch_optional(&mut *connection)
             .await?;
-    let rows = if estimate > 0 {
-        estimate
-    } else {
-        sqlx::query_scalar(AssertSqlSafe(format!("SELECT count(*) FROM cleat.{name}")))
-            .fetch_one(connection)
-            .await?
+    let rows: i64 = match estimate {
+        None => return Ok(None),
+        Some(rows) if rows > 0 => rows,
+        Some(_) => {
+            let count = format!("SELECT count(*) FROM cleat.{name}");
+            sqlx::query_scalar(AssertSqlSafe(count)).fetch_one(connection).await?
+        }
     };
-    Ok(u64::try_from(rows).unwrap_or(0))
+    Ok(Some(u64::try_from(rows).unwrap_or(0)))
 }

@@ -46,8 +46,8 @@ pub(super) async fn prepare(
         create_group(&mut transaction, name, *shards).await.map_err(unavailable)?;
     }
     let groups = load_groups(&mut transaction).await?;
-    retain::make_room(&mut transaction, SystemTime::now()).await.map_err(unavailable)?;
     transaction.commit().await.map_err(unavailable)?;
+    retain::prepare(&mut connection, SystemTime::now()).await?;
     Ok(groups)
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
-use tokio::time::Instant;
 
 use super::batch::{Applied, Statements};
 use super::columns::Columns;
-use super::connect::{Meaning, Target};
+use super::connect::{Meaning, Target, Transaction};
 use super::diagnosis::{self, Finding};
 use super::groups::Groups;
+use super::patience::{Patience, silence};
 use crate::store::lane::Commit;
 use crate::store::{Cause, Change, Committed, Error, Write};
 
@@ -23,6 +23,8 @@ pub(super) struct Writer {
     groups: Arc<Groups>,
     lane: String,
     connection: Option<PgConnection>,
+    /// All transactions of this lane before this one are accounted for.
+    next: Transaction,
     statements: Statements,
     patience: Duration,
 }
@@ -32,63 +34,66 @@ enum Trouble {
     /// A row did not find what it needed, or the data cannot be stored: each write must be looked at by itself.
     Someone(sqlx::Error),
     /// The database was in trouble for longer than anybody wants to wait.
-    Everyone(Error),
+    Everyone(Cause),
     /// The batch could not even be written down.
     Malformed(Error),
 }
 
-/// How often the database was asked in vain.
+/// What has been tried for a part of a batch.
 struct Trials {
-    deadline: Instant,
-    pause: Duration,
-    /// Whether a lost attempt may have been committed.
-    uncertain: bool,
+    patience: Patience,
+    /// An attempt whose outcome is not known was this transaction or a later one.
+    lost: Option<Transaction>,
 }
 
 impl Trials {
-    const FIRST_PAUSE: Duration = Duration::from_millis(20);
-    const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-    fn new(patience: Duration) -> Self {
-        Self { deadline: Instant::now() + patience, pause: Self::FIRST_PAUSE, uncertain: false }
-    }
-
     /// Waits before the next attempt, or gives up.
-    async fn again(&mut self, error: sqlx::Error) -> Result<(), Error> {
-        if Instant::now() + self.pause > self.deadline {
-            let source: Cause = Arc::new(error);
-            return Err(if self.uncertain {
-                Error::Unknown { source }
-            } else {
-                Error::Unavailable { source }
-            });
-        }
-        tracing::warn!(error = &error as &dyn std::error::Error, "the database is in trouble, trying again");
-        tokio::time::sleep(self.pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
-        self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
-        Ok(())
+    async fn again(&mut self, error: sqlx::Error) -> Result<(), Cause> {
+        if self.patience.again(&error).await { Ok(()) } else { Err(Arc::new(error)) }
     }
 }
 
+/// What callers are told whose writes were given up.
+fn gave_up(source: Cause, lost: Option<Transaction>) -> Error {
+    if lost.is_some() { Error::Unknown { source } } else { Error::Unavailable { source } }
+}
+
 impl Commit for Writer {
+    /// Where someone's write spoils the batch, it is halved until that write is by itself.
     async fn commit(&mut self, batch: &[Write]) -> Vec<Answer> {
-        let mut trials = Trials::new(self.patience);
-        match self.attempt(batch, &mut trials).await {
-            Ok(answers) => answers,
-            Err(Trouble::Everyone(error)) => vec![Err(error); batch.len()],
-            Err(Trouble::Someone(_) | Trouble::Malformed(_)) if batch.len() > 1 => {
-                let mut answers = Vec::with_capacity(batch.len());
-                for write in batch {
-                    answers.push(self.alone(write, trials.uncertain).await);
+        let mut patience = Patience::new(self.patience);
+        let mut answers = Vec::with_capacity(batch.len());
+        // The next part is the last.
+        let mut parts = vec![(batch, None)];
+        while let Some((part, lost)) = parts.pop() {
+            let mut trials = Trials { patience, lost };
+            match self.decide(part, &mut trials).await {
+                Decision::Answered(more) => answers.extend(more),
+                Decision::Again => parts.push((part, trials.lost)),
+                Decision::Halve => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([(second, trials.lost), (first, trials.lost)]);
                 }
-                answers
+                // Nobody else of the batch waits for as long again.
+                Decision::GiveUp(cause) => {
+                    parts.push((part, trials.lost));
+                    for (part, lost) in parts.drain(..).rev() {
+                        answers.extend(part.iter().map(|_| Err(gave_up(Arc::clone(&cause), lost))));
+                    }
+                }
             }
-            Err(trouble) => match batch {
-                [write] => vec![self.judge(write, trouble, trials.uncertain).await],
-                _ => Vec::new(),
-            },
+            patience = trials.patience;
         }
+        answers
     }
+}
+
+/// How to go on with a part of a batch.
+enum Decision {
+    Answered(Vec<Answer>),
+    Again,
+    Halve,
+    GiveUp(Cause),
 }
 
 impl Writer {
@@ -98,62 +103,71 @@ impl Writer {
             groups,
             lane: format!("lane {lane}"),
             connection: None,
+            next: Transaction::default(),
             statements: Statements::default(),
             patience,
         }
     }
 
-    /// Commits one write by itself, after it could not be done together with others.
-    async fn alone(&mut self, write: &Write, uncertain: bool) -> Answer {
-        let mut trials = Trials::new(self.patience);
-        trials.uncertain = uncertain;
-        match self.attempt(std::slice::from_ref(write), &mut trials).await {
-            Ok(mut answers) => answers.pop().unwrap_or(Err(Error::Closed)),
-            Err(trouble) => self.judge(write, trouble, trials.uncertain).await,
+    async fn decide(&mut self, part: &[Write], trials: &mut Trials) -> Decision {
+        match (self.attempt(part, trials).await, part) {
+            (Ok(answers), _) => Decision::Answered(answers),
+            (Err(Trouble::Everyone(cause)), _) => Decision::GiveUp(cause),
+            (Err(Trouble::Malformed(error)), [_]) => Decision::Answered(vec![Err(error)]),
+            (Err(Trouble::Someone(error)), [write]) => match self.judge(write, error, trials).await {
+                Ok(Some(answer)) => Decision::Answered(vec![answer]),
+                Ok(None) => Decision::Again,
+                Err(cause) => Decision::GiveUp(cause),
+            },
+            (Err(_), _) => Decision::Halve,
         }
     }
 
     /// Tries to commit a batch as a whole until it is clear what became of it.
     async fn attempt(&mut self, batch: &[Write], trials: &mut Trials) -> Result<Vec<Answer>, Trouble> {
         loop {
-            let error = match self.execute(batch).await? {
-                Ok(applied) => match self.answers(batch, applied, trials.uncertain).await {
-                    Ok(answers) => return Ok(answers),
-                    // The batch is committed; only what to say about duplicates is missing. Asking again says it.
-                    Err(error) => {
-                        trials.uncertain = true;
-                        error
-                    }
-                },
+            let columns = Columns::of(batch, &self.groups).map_err(Trouble::Malformed)?;
+            let limit = trials.patience.attempt;
+            let error = match tokio::time::timeout(limit, self.ready())
+                .await
+                .unwrap_or_else(|_| Err(silence()))
+            {
+                // Nothing was sent.
                 Err(error) => error,
+                Ok(_) => {
+                    let before = self.next;
+                    let work = self.execute(columns, batch, trials.lost);
+                    match tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(silence())) {
+                        Ok(answers) => return Ok(answers),
+                        Err(error) => {
+                            match Meaning::of(&error) {
+                                Meaning::Mismatch | Meaning::Refused => return Err(Trouble::Someone(error)),
+                                Meaning::Later if self.next == before => {}
+                                // Or the batch is committed, and only what to say about duplicates is missing.
+                                Meaning::Later | Meaning::Unknown => {
+                                    trials.lost.get_or_insert(before);
+                                }
+                            }
+                            error
+                        }
+                    }
+                }
             };
-            match Meaning::of(&error) {
-                Meaning::Mismatch | Meaning::Refused => return Err(Trouble::Someone(error)),
-                Meaning::Later => {}
-                Meaning::Unknown => trials.uncertain = true,
-            }
             self.connection = None;
             trials.again(error).await.map_err(Trouble::Everyone)?;
         }
     }
 
-    async fn execute(&mut self, batch: &[Write]) -> Result<Result<Applied, sqlx::Error>, Trouble> {
-        let columns = Columns::of(batch, &self.groups).map_err(Trouble::Malformed)?;
-        let Self { target, connection, statements, lane, patience, .. } = self;
-        let work = async {
-            let connection = match connection {
-                Some(connection) => connection,
-                None => connection.insert(target.succeed(lane).await?),
-            };
-            columns.execute(statements, &target.identity, connection).await
-        };
-        // A server that says nothing at all, as behind a broken network, is a lost connection.
-        Ok(tokio::time::timeout(*patience, work).await.unwrap_or_else(|_| {
-            Err(sqlx::Error::Io(std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                "the database does not answer",
-            )))
-        }))
+    async fn execute(
+        &mut self,
+        columns: Columns<'_>,
+        batch: &[Write],
+        lost: Option<Transaction>,
+    ) -> Result<Vec<Answer>, sqlx::Error> {
+        let Some(connection) = &mut self.connection else { return Err(sqlx::Error::WorkerCrashed) };
+        let applied = columns.execute(&mut self.statements, &self.target.identity, connection).await?;
+        self.next = applied.transaction.next();
+        self.answers(batch, applied, lost).await
     }
 
     /// What to tell each caller of a committed batch.
@@ -161,7 +175,7 @@ impl Writer {
         &mut self,
         batch: &[Write],
         applied: Applied,
-        uncertain: bool,
+        lost: Option<Transaction>,
     ) -> Result<Vec<Answer>, sqlx::Error> {
         let stored: HashSet<i64> = applied.stored.into_iter().collect();
         let mut answers = Vec::with_capacity(batch.len());
@@ -169,12 +183,11 @@ impl Writer {
             // PostgreSQL counts from 1.
             let place = usize::try_from(number - 1).unwrap_or(usize::MAX);
             let answer = if !applied.standing.get(place).is_some_and(|stands| *stands) {
-                self.fenced(write, uncertain).await?
+                self.fenced(write, lost).await?
             } else if let [Change::Accept(message)] = write.changes.as_slice()
                 && !stored.contains(&message.envelope.id.get())
             {
-                let found = diagnosis::of(self.ready().await?, write, uncertain).await?;
-                // An earlier attempt of ours stored it, and then the connection broke.
+                let found = diagnosis::of(self.ready().await?, write, lost).await?;
                 found.map_or(Ok(Committed::Applied), Finding::answer)
             } else {
                 Ok(Committed::Applied)
@@ -185,13 +198,10 @@ impl Writer {
     }
 
     /// A write whose fence has fallen was not done, unless an attempt that we lost sight of did it before.
-    async fn fenced(&mut self, write: &Write, uncertain: bool) -> Result<Answer, sqlx::Error> {
+    async fn fenced(&mut self, write: &Write, lost: Option<Transaction>) -> Result<Answer, sqlx::Error> {
         let fenced = Err(Error::Fenced { shard: write.fence.shard.clone() });
-        if !uncertain {
-            return Ok(fenced);
-        }
-        let traces = diagnosis::traces(self.ready().await?, write).await?;
-        Ok(match traces {
+        let Some(lost) = lost else { return Ok(fenced) };
+        Ok(match diagnosis::traces(self.ready().await?, write, lost).await? {
             Some(true) => Ok(Committed::Applied),
             Some(false) => fenced,
             None => Err(Error::Unknown {
@@ -200,38 +210,46 @@ impl Writer {
         })
     }
 
-    /// Why a write by itself was not done.
-    async fn judge(&mut self, write: &Write, trouble: Trouble, uncertain: bool) -> Answer {
-        let error = match trouble {
-            Trouble::Everyone(error) | Trouble::Malformed(error) => return Err(error),
-            Trouble::Someone(error) => error,
-        };
-        if Meaning::of(&error) == Meaning::Refused {
-            return Err(Error::Rejected { source: Arc::new(error) });
+    /// Why a write by itself was not done. None if whatever was in the way is gone: somebody else's message came or went.
+    async fn judge(
+        &mut self,
+        write: &Write,
+        error: sqlx::Error,
+        trials: &mut Trials,
+    ) -> Result<Option<Answer>, Cause> {
+        let refused = Meaning::of(&error) == Meaning::Refused;
+        let rejected = Err(Error::Rejected { source: Arc::new(error) });
+        if refused && trials.lost.is_none() {
+            return Ok(Some(rejected));
         }
-        let mut trials = Trials::new(self.patience);
-        trials.uncertain = uncertain;
         loop {
-            let found = match self.ready().await {
-                Ok(connection) => diagnosis::of(connection, write, uncertain).await,
-                Err(error) => Err(error),
-            };
-            match found {
-                Ok(Some(finding)) => return finding.answer(),
-                // Whatever was in the way is gone: somebody else's message or dead letter came or went meanwhile.
-                Ok(None) => return Err(Error::Unavailable { source: Arc::new(error) }),
-                Err(error) => {
-                    self.connection = None;
-                    trials.again(error).await?;
+            let lost = trials.lost;
+            let look = async { diagnosis::of(self.ready().await?, write, lost).await };
+            let found = tokio::time::timeout(trials.patience.attempt, look).await;
+            let trouble = match found.unwrap_or_else(|_| Err(silence())) {
+                Ok(Some(finding)) => return Ok(Some(finding.answer())),
+                Ok(None) if refused => return Ok(Some(rejected)),
+                Ok(None) => {
+                    let gone =
+                        sqlx::Error::Io(std::io::Error::other("what was in the way of a write is gone"));
+                    return trials.again(gone).await.map(|()| None);
                 }
-            }
+                Err(error) => error,
+            };
+            self.connection = None;
+            trials.again(trouble).await?;
         }
     }
 
+    /// The lane's connection. When there is a new one, all that an earlier one had in flight is decided.
     async fn ready(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
         match &mut self.connection {
             Some(connection) => Ok(connection),
-            empty => Ok(empty.insert(self.target.succeed(&self.lane).await?)),
+            empty => {
+                let (connection, next) = self.target.succeed(&self.lane).await?;
+                self.next = next;
+                Ok(empty.insert(connection))
+            }
         }
     }
 }
