@@ -129,6 +129,9 @@ impl FieldError {
             text.push_str(": ");
             match value {
                 Value::String(string) => text.push_str(&quote(string)),
+                Value::Number(value) if value.is_f64() => {
+                    text.push_str(&number(value.as_f64().unwrap_or(f64::NAN)));
+                }
                 other => text.push_str(&other.to_string()),
             }
         }
@@ -197,6 +200,18 @@ pub(crate) fn quote(text: &str) -> String {
     }
     quoted.push('"');
     quoted
+}
+
+/// A float as messages of the API show it: the shortest digits, with an exponent below 1e-4 and from 1e6 on.
+pub(crate) fn number(value: f64) -> String {
+    let text = format!("{value:e}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if (-4..6).contains(&exponent) {
+        return value.to_string();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
 #[cfg(test)]

@@ -5,19 +5,45 @@
 //! [`Schema::fill`], [`Schema::validate`]. An object that is read from storage is pruned and defaulted, too.
 //! Nothing here does I/O.
 
+mod builtin;
+mod correlate;
+mod defaults;
 mod error;
+mod fill;
+mod format;
+mod lists;
+mod meta;
+pub mod names;
+mod node;
+mod openapi;
+pub(crate) mod path;
+mod pattern;
+mod prune;
+mod rules;
+mod structural;
+#[cfg(test)]
+mod tests;
+mod value;
 
+pub(crate) use builtin::object_meta;
+pub(crate) use error::quote;
 pub use error::{FieldError, Kind, join};
+pub(crate) use node::{ListType, Node, Type};
 
+use correlate::Pair;
+use prune::Pruner;
 use serde_json::Value;
+use value::Check;
 
 /// The schema of one version of one resource, ready for use.
 ///
 /// # Guarantees
 /// A compiled schema is structural, so that pruning and defaulting are total; validation is bounded by the size of the
 /// object and, for CEL rules, by a budget per rule and per object.
-#[derive(Debug, Clone, Default)]
-pub struct Schema {}
+#[derive(Debug, Clone)]
+pub struct Schema {
+    root: Node,
+}
 
 impl Schema {
     /// Compiles the `openAPIV3Schema` of a CRD version.
@@ -26,44 +52,128 @@ impl Schema {
     /// share one schema and `spec.versions[N].schema.openAPIV3Schema` otherwise.
     ///
     /// # Errors
-    /// Everything that a Kubernetes API server would refuse, with the path of each offending field.
+    /// Everything that a Kubernetes API server would refuse, with the path of each offending field. Not among it is the
+    /// estimate of what CEL rules may cost: here a rule that is too expensive fails when it runs.
     pub fn compile(schema: &Value, at: &str) -> Result<Self, Vec<FieldError>> {
-        let _ = (schema, at);
-        Ok(Self::default())
+        let Some(map) = schema.as_object() else {
+            return Err(vec![FieldError::invalid(at, schema.clone(), "must be a schema")]);
+        };
+        let mut errors = Vec::new();
+        if map.get("nullable") == Some(&Value::Bool(true)) {
+            errors.push(FieldError::forbidden(
+                path::child(at, "nullable"),
+                "nullable cannot be true at the root",
+            ));
+        }
+        let unsupported = structural::unsupported(map);
+        let mut root = Node::read(schema);
+        let mut structural = false;
+        if unsupported.is_none() {
+            let shape = structural::check(map, at);
+            if shape.is_empty() {
+                rules::attach(&mut root, schema, true);
+                let defaults = defaults::check(&root, at);
+                structural = defaults.is_empty();
+                errors.extend(defaults);
+            }
+            errors.extend(shape);
+        }
+        errors.extend(openapi::check(map, at, structural));
+        if let (true, Some(detail)) = (errors.is_empty(), unsupported) {
+            errors.push(FieldError::invalid(at, Value::String(String::new()), detail));
+        }
+        if errors.is_empty() { Ok(Self { root }) } else { Err(errors) }
     }
 
-    /// The shape of a built-in type: known lists have their merge keys, patches their strategies, and nothing is
-    /// pruned. A kind that is not known has object metadata and is otherwise open.
+    /// What may not stand at the root of a schema if the resource has a status subresource; to be asked besides
+    /// [`Schema::compile`].
+    #[must_use]
+    pub fn check_root(schema: &Value, at: &str) -> Option<FieldError> {
+        openapi::check_root(schema.as_object()?, at)
+    }
+
+    /// The shape of a built-in type: its lists have their merge keys, patches their strategies. A kind that is not known has
+    /// object metadata and is otherwise open.
     #[must_use]
     pub fn builtin(group: &str, kind: &str) -> Self {
-        let _ = (group, kind);
-        Self::default()
+        Self { root: builtin::node(group, kind) }
     }
 
-    /// Fills in defaults, outermost first, and drops nulls that a default replaces.
+    /// Fills in defaults, outermost first. Nulls that are not allowed are dropped where no default stands in for them.
     pub fn fill(&self, object: &mut Value) {
-        let _ = object;
+        fill::fill(&self.root, object);
+        fill::drop_nulls(&self.root, object);
     }
 
     /// Removes every field that the schema does not know and returns their paths, sorted.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
-        let _ = object;
-        Vec::new()
+        Pruner::run(&self.root, object, true)
     }
 
     /// The paths of the fields that [`Schema::prune`] would remove, sorted.
     #[must_use]
     pub fn unknown(&self, object: &Value) -> Vec<String> {
-        let _ = object;
-        Vec::new()
+        Pruner::run(&self.root, &mut object.clone(), true)
     }
 
     /// Checks an object, with `old` as it was before an update; for a create there is no `old`.
     ///
-    /// What was invalid before and has not been changed is tolerated on update.
+    /// What was invalid before and has not been changed is tolerated on update. Metadata of the object itself is not
+    /// looked at, save by rules.
     #[must_use]
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let _ = (object, old);
-        Vec::new()
+        let pair = old.map(|old| Pair { node: &self.root, new: object, old });
+        let mut errors = Check { base: "" }.ratcheted(&self.root, object, "", pair).errors;
+        meta::check(&self.root, object, "", &mut errors);
+        self.finish(object, old, errors)
+    }
+
+    /// Checks what a write to the status subresource has changed: `status`, and the rules of the whole object.
+    #[must_use]
+    pub fn validate_status(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if let (Some(status), Some(node)) = (object.get("status"), self.root.properties.get("status")) {
+            let pair = Pair { node: &self.root, new: object, old }.key("status");
+            errors = Check { base: "status" }.ratcheted(node, status, "", pair).errors;
+        }
+        self.finish(object, Some(old), errors)
+    }
+
+    fn finish(&self, object: &Value, old: Option<&Value>, mut errors: Vec<FieldError>) -> Vec<FieldError> {
+        let mut duplicates = Vec::new();
+        lists::check(&self.root, object, "", &mut duplicates);
+        if let (false, Some(old)) = (duplicates.is_empty(), old) {
+            let mut before = Vec::new();
+            lists::check(&self.root, old, "", &mut before);
+            if !before.is_empty() {
+                duplicates.clear();
+            }
+        }
+        errors.extend(duplicates);
+        let blocking = [Kind::NotSupported, Kind::Required, Kind::TooLong, Kind::TooMany, Kind::TypeInvalid];
+        if errors.iter().any(|error| blocking.contains(&error.kind)) {
+            if rules::any(&self.root) {
+                errors.push(FieldError::invalid(
+                    "",
+                    Value::Null,
+                    "some validation rules were not checked because the object was invalid; correct the existing \
+                     errors to complete validation",
+                ));
+            }
+        } else {
+            errors.extend(rules::run(&self.root, object, old, "", true, &mut rules::Meter::new()));
+        }
+        errors
+    }
+
+    /// The schema as OpenAPI v3, for clients that want to know the shape of a built-in type.
+    #[must_use]
+    pub fn open_api(&self) -> Value {
+        builtin::open_api(&self.root)
+    }
+
+    /// The root of the schema, for the modules that merge by it.
+    pub(crate) fn root(&self) -> &Node {
+        &self.root
     }
 }
