@@ -1,8 +1,18 @@
 //! The three patches that are not server-side apply: JSON patch (RFC 6902), merge patch (RFC 7386) and the strategic
 //! merge patch of built-in types.
 
-use crate::schema::Schema;
+mod json;
+mod strategic;
+#[cfg(test)]
+mod tests;
+
+pub use json::json;
+pub use strategic::strategic;
+
 use serde_json::Value;
+
+/// The most operations in a JSON patch.
+pub const OPERATIONS_LIMIT: usize = 10_000;
 
 /// Why a patch was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -13,27 +23,26 @@ pub enum Error {
     /// The patch does not fit the object (a failed `test`, a missing path): a 422.
     #[error("{0}")]
     Unprocessable(String),
-}
-
-/// Applies a JSON patch: `patch` is the list of operations.
-///
-/// # Errors
-/// The first operation that cannot be done; the object is then unchanged, since the result is a copy.
-pub fn json(object: &Value, patch: &Value) -> Result<Value, Error> {
-    let _ = patch;
-    Ok(object.clone())
+    /// The patch has more operations than [`OPERATIONS_LIMIT`]: a 413.
+    #[error("The allowed maximum operations in a JSON patch is {OPERATIONS_LIMIT}, got {0}")]
+    TooLarge(usize),
 }
 
 /// Applies a merge patch in place: null removes, objects merge, all else replaces.
 pub fn merge(object: &mut Value, patch: &Value) {
-    let _ = (object, patch);
-}
-
-/// Applies a strategic merge patch, with merge keys and strategies from the schema of a built-in type.
-///
-/// # Errors
-/// A directive that is not known or a list element without its merge key.
-pub fn strategic(schema: &Schema, object: &Value, patch: &Value) -> Result<Value, Error> {
-    let _ = (schema, patch);
-    Ok(object.clone())
+    let Value::Object(changes) = patch else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(fields) = object else { return };
+    for (name, change) in changes {
+        if change.is_null() {
+            fields.remove(name);
+        } else {
+            merge(fields.entry(name.clone()).or_insert(Value::Null), change);
+        }
+    }
 }
