@@ -1,30 +1,56 @@
 //! The Common Expression Language, evaluated within a budget.
 //!
-//! The shape of it, for callers:
+//! An expression is compiled once, against the types of what it may refer to, and evaluated many times. Compiling
+//! finds unknown names, fields and functions and arguments of wrong types; evaluating ends within a [`Budget`] of
+//! steps and bytes whatever the expression and the data are.
 //!
-//! ```text
-//! // 1. types: `Type: Clone`, cheap
-//! let ty = Type::from_schema(&json_schema);                 // plain JSON: number => double, strings stay strings, unknown fields => dyn
-//! let ty = Type::from_structural(&crd_schema, Root::Yes);   // CRD rules: date-time => timestamp, duration, byte, int-or-string => dyn,
-//!                                                           // list types set/map, escaped field names; Root::Yes adds apiVersion, kind, metadata{name,generateName}
-//!
-//! // 2. compile once (parse + check + plan); `Program: Clone + Send + Sync`, cheap to clone
-//! let env = Env::new().with("self", ty.clone()).with("oldSelf", ty.clone());   // Type::optional(ty) for optionalOldSelf
-//! let program: Program = Program::compile("self.a <= self.b", &env)?;       // Err(Problems): Vec of {message, position, hint}, Display joins them
-//! let program: Program = Program::condition("self.a <= self.b", &env)?;     // the same, and the result must be a bool
-//! program.uses("oldSelf") -> bool                           // a transition rule?
-//! program.output() -> &Type                                 // e.g. messageExpression must be Type::String
-//!
-//! // 3. values: `Value: Clone`, cheap (Arc)
-//! let value: Value = ty.value(&json)?;                      // read JSON by its declared type (the way to make `self`)
-//! let value = Value::from_json(&json)?;                     // read JSON without a type
-//! let json = value.to_json()?;                              // back to JSON
-//! Value::none(), Value::some(value)                         // optionals
-//!
-//! // 4. evaluate; what is spent adds up over evaluations that share the budget
-//! let mut budget = Budget::new(1_000_000, 10 << 20);        // steps, bytes
-//! let vars = Bindings::new().with("self", value).with("oldSelf", old);
-//! program.evaluate(&vars, &mut budget) -> Result<Value, Error>
-//! program.holds(&vars, &mut budget) -> Result<bool, Error>  // a result that is no bool is an error
-//! error.exceeded() -> Option<Exceeded>                      // the budget ran out (Steps, Bytes); Display words errors as cel-go does: "no such key: x"
 //! ```
+//! use cleat_cel::{Bindings, Budget, Env, Program, Type};
+//! use serde_json::json;
+//!
+//! let schema = json!({"type": "object", "properties": {"stock": {"type": "integer"}}});
+//! let state = Type::from_schema(&schema);
+//! let env = Env::new().with("state", state.clone());
+//!
+//! let program = Program::compile("state.stock + 1", &env)?;
+//! let bindings = Bindings::new().with("state", state.value(&json!({"stock": 41}))?);
+//! let value = program.evaluate(&bindings, &mut Budget::default())?;
+//! assert_eq!(value.to_json()?, json!(42));
+//!
+//! let problems = Program::compile("state.stok", &env).unwrap_err();
+//! assert_eq!(problems.to_string(), "1:6: undefined field 'stok' (did you mean 'stock'?)");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Rules of CustomResourceDefinitions are compiled against [`Env::kubernetes`] and types from
+//! [`Type::from_structural`]: then they see and may do what the API server lets them.
+
+pub mod ast;
+pub mod budget;
+pub mod check;
+mod env;
+pub mod escape;
+mod eval;
+mod fault;
+mod lexer;
+mod library;
+mod macros;
+pub mod parser;
+mod plan;
+pub mod position;
+mod print;
+mod program;
+mod schema;
+mod types;
+mod value;
+
+pub use budget::{Budget, Exceeded};
+pub use check::{Problem, check};
+pub use env::Env;
+pub use fault::{Error, Fault};
+pub use parser::parse;
+pub use position::Position;
+pub use program::{Bindings, Problems, Program};
+pub use schema::Root;
+pub use types::{ListType, Object, Type};
+pub use value::{Identity, Key, List, Map, Opaque, Value};
