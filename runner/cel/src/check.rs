@@ -29,7 +29,7 @@ pub struct Problem {
 /// All problems found, in the order of the source: names, fields and functions that do not exist, and arguments that
 /// no overload takes.
 pub fn check(expr: &Expr, source: &str, env: &Env) -> Result<Type, Vec<Problem>> {
-    let mut checker = Checker { env, locals: Vec::new(), problems: Vec::new() };
+    let mut checker = Checker { env, locals: Vec::new(), problems: Vec::new(), mixed: !env.is_kubernetes() };
     let ty = checker.expr(expr);
     if checker.problems.is_empty() {
         return Ok(ty);
@@ -56,6 +56,8 @@ struct Checker<'a> {
     env: &'a Env,
     locals: Vec<(Arc<str>, Type)>,
     problems: Vec<Found>,
+    /// Whether lists and maps may hold items of different types.
+    mixed: bool,
 }
 
 impl Checker<'_> {
@@ -102,8 +104,7 @@ impl Checker<'_> {
             Kind::Binary(operator, left, right) => {
                 self.operator(operator.function(), &[left, right], expr.at)
             }
-            Kind::And(terms) => self.logic("_&&_", terms, expr.at),
-            Kind::Or(terms) => self.logic("_||_", terms, expr.at),
+            Kind::And(terms) | Kind::Or(terms) => self.logic(terms),
             Kind::Ternary(condition, then, otherwise) => self.ternary(expr, condition, then, otherwise),
             Kind::List(items) => self.list(items),
             Kind::Map(entries) => self.map(entries),
@@ -179,20 +180,11 @@ impl Checker<'_> {
         )
     }
 
-    fn logic(&mut self, name: &str, terms: &[Expr], at: usize) -> Type {
-        let types: Vec<Type> = terms.iter().map(|term| self.expr(term)).collect();
-        for (index, ty) in types.iter().enumerate() {
-            if !Type::Bool.accepts(ty) {
-                let (left, right) = if index == 0 {
-                    (ty.clone(), types.get(1).cloned().unwrap_or(Type::Bool))
-                } else {
-                    (Type::Bool, ty.clone())
-                };
-                self.problem(
-                    at,
-                    format!("found no matching overload for '{name}' applied to '({left}, {right})'"),
-                    None,
-                );
+    fn logic(&mut self, terms: &[Expr]) -> Type {
+        for term in terms {
+            let ty = self.expr(term);
+            if !Type::Bool.accepts(&ty) {
+                self.problem(term.at, format!("expected type 'bool' but found '{ty}'"), None);
             }
         }
         Type::Bool
@@ -215,32 +207,28 @@ impl Checker<'_> {
     }
 
     fn list(&mut self, items: &[crate::ast::Item]) -> Type {
-        let mut element: Option<Type> = None;
+        let mut element = Joined::default();
         for item in items {
-            let mut ty = self.expr(&item.value);
-            if item.optional {
-                ty = self.unwrapped(ty, item.value.at);
-            }
-            element = Some(self.joined(element, ty, item.value.at));
+            let ty = self.expr(&item.value);
+            let ty = if item.optional { self.unwrapped(ty, item.value.at) } else { ty };
+            self.join(&mut element, ty, item.value.at, item.optional);
         }
-        Type::list(element.unwrap_or(Type::Dyn))
+        Type::list(element.ty.unwrap_or(Type::Dyn))
     }
 
     fn map(&mut self, entries: &[crate::ast::Entry]) -> Type {
-        let (mut key, mut value): (Option<Type>, Option<Type>) = (None, None);
+        let (mut key, mut value) = (Joined::default(), Joined::default());
         for entry in entries {
             let key_ty = self.expr(&entry.key);
             if !matches!(key_ty, Type::Bool | Type::Int | Type::Uint | Type::String | Type::Dyn) {
                 self.problem(entry.key.at, format!("unsupported map key type: {key_ty}"), None);
             }
-            key = Some(self.joined(key, key_ty, entry.key.at));
-            let mut value_ty = self.expr(&entry.value);
-            if entry.optional {
-                value_ty = self.unwrapped(value_ty, entry.value.at);
-            }
-            value = Some(self.joined(value, value_ty, entry.value.at));
+            self.join(&mut key, key_ty, entry.key.at, false);
+            let ty = self.expr(&entry.value);
+            let ty = if entry.optional { self.unwrapped(ty, entry.value.at) } else { ty };
+            self.join(&mut value, ty, entry.value.at, entry.optional);
         }
-        Type::map(key.unwrap_or(Type::Dyn), value.unwrap_or(Type::Dyn))
+        Type::map(key.ty.unwrap_or(Type::Dyn), value.ty.unwrap_or(Type::Dyn))
     }
 
     /// What is inside of the optional that `?` asks for.
@@ -254,16 +242,30 @@ impl Checker<'_> {
         }
     }
 
-    fn joined(&mut self, so_far: Option<Type>, ty: Type, at: usize) -> Type {
-        let Some(so_far) = so_far else { return ty };
-        match join(&so_far, &ty) {
-            Some(joined) => joined,
-            None if self.env.is_kubernetes() => {
-                self.problem(at, format!("expected type '{so_far}' but found '{ty}'"), None)
+    /// Takes one more item into the type of all; only the first that does not fit is a problem.
+    fn join(&mut self, all: &mut Joined, ty: Type, at: usize, optional: bool) {
+        let Some(so_far) = &all.ty else {
+            all.ty = Some(ty);
+            return;
+        };
+        let one_unknown = !optional && (*so_far == Type::Dyn) != (ty == Type::Dyn);
+        let joined = join(so_far, &ty);
+        if !self.mixed && (joined.is_none() || one_unknown) {
+            if !all.failed {
+                let message = format!("expected type '{so_far}' but found '{ty}'");
+                self.problem(at, message, None);
             }
-            None => Type::Dyn,
+            all.failed = true;
         }
+        all.ty = Some(joined.unwrap_or(Type::Dyn));
     }
+}
+
+/// The type of the items of a list or map so far.
+#[derive(Default)]
+struct Joined {
+    ty: Option<Type>,
+    failed: bool,
 }
 
 fn undeclared(name: &str) -> String {

@@ -54,7 +54,7 @@ pub fn escape(name: &str) -> Option<String> {
     Some(escaped)
 }
 
-/// The field that `identifier` reaches: the reverse of [`escape`]; `None` when it is no escaped name.
+/// The field that `identifier` reaches: the reverse of [`escape`]; `None` when it is no identifier.
 pub fn unescape(identifier: &str) -> Option<String> {
     if identifier.is_empty() || identifier.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -72,8 +72,6 @@ pub fn unescape(identifier: &str) -> Option<String> {
         if let Some((code, text)) = CODES.iter().find(|(code, _)| rest.starts_with(code)) {
             name.push_str(text);
             rest = rest.get(code.len()..)?;
-        } else if rest.starts_with("__") {
-            return None;
         } else {
             name.push(c);
             rest = rest.get(c.len_utf8()..)?;

@@ -129,13 +129,8 @@ impl Machine<'_> {
             value = (*inner).clone();
             optional = true;
         }
-        let Value::Map(map) = value else {
-            return Err(Located { fault: Fault::NoSuchOverload, at: node.at });
-        };
-        found_or(map.get(field).cloned(), optional, || Located {
-            fault: Fault::NoSuchKey(field.to_owned()),
-            at: node.at,
-        })
+        let found = member(&value, field).map_err(|fault| Located { fault, at: node.at })?;
+        found_or(found, optional, || Located { fault: Fault::NoSuchKey(field.to_owned()), at: node.at })
     }
 
     #[inline(never)]
@@ -145,15 +140,13 @@ impl Machine<'_> {
             self.pay(node, |budget| budget.step(parts))?;
             return Ok(Value::Bool(found));
         }
-        match self.eval(operand)? {
-            Value::Map(map) => Ok(Value::Bool(map.get(field).is_some())),
-            Value::Optional(inner) => match inner.as_deref() {
-                Some(Value::Map(map)) => Ok(Value::Bool(map.get(field).is_some())),
-                None => Ok(Value::Bool(false)),
-                _ => Err(Located { fault: Fault::NoSuchOverload, at: node.at }),
-            },
-            _ => Err(Located { fault: Fault::NoSuchOverload, at: node.at }),
+        let mut value = self.eval(operand)?;
+        if let Value::Optional(inner) = value {
+            let Some(inner) = inner else { return Ok(Value::Bool(false)) };
+            value = (*inner).clone();
         }
+        let found = member(&value, field).map_err(|fault| Located { fault, at: node.at })?;
+        Ok(Value::Bool(found.is_some()))
     }
 
     #[inline(never)]
@@ -305,8 +298,17 @@ fn found_or(
     }
 }
 
+/// The field of `value`; values without fields have none.
+fn member(value: &Value, field: &str) -> Result<Option<Value>, Fault> {
+    match value {
+        Value::Map(map) => Ok(map.get(field).cloned()),
+        Value::List(_) => Err(Fault::invalid("unsupported index type 'string' in list")),
+        _ => Ok(None),
+    }
+}
+
 /// `value[index]`.
-pub(crate) fn item(value: &Value, index: &Value) -> Result<Value, Fault> {
+fn item(value: &Value, index: &Value) -> Result<Value, Fault> {
     match value {
         Value::Map(map) => map.find(index).cloned().ok_or_else(|| Fault::NoSuchKey(key_text(index))),
         Value::List(list) => {
@@ -316,13 +318,18 @@ pub(crate) fn item(value: &Value, index: &Value) -> Result<Value, Fault> {
                 Value::Double(index) if index.fract() == 0.0 => {
                     crate::value::double_to_uint(*index).and_then(|index| usize::try_from(index).ok())
                 }
-                Value::Double(_) => return Err(Fault::invalid("unsupported index value in list")),
-                _ => return Err(Fault::NoSuchOverload),
+                Value::Double(index) => {
+                    let index = crate::value::format_double(*index);
+                    return Err(Fault::invalid(format!("unsupported index value {index} in list")));
+                }
+                other => {
+                    return Err(Fault::invalid(format!("unsupported index type '{}' in list", other.type_name())));
+                }
             };
             let found = position.and_then(|position| list.get(position)).cloned();
             found.ok_or_else(|| Fault::OutOfBounds(key_text(index)))
         }
-        _ => Err(Fault::NoSuchOverload),
+        _ => Err(Fault::NoSuchKey(key_text(index))),
     }
 }
 

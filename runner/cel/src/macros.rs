@@ -8,9 +8,10 @@ use crate::parser::Error;
 /// `name(args)`: a macro, or a plain call.
 pub(crate) fn global(name: &Arc<str>, args: Vec<Expr>, at: usize) -> Result<Kind, Error> {
     if &**name == "has" && args.len() == 1 {
-        return match args.into_iter().next().map(|arg| arg.kind) {
-            Some(Kind::Select { operand, field, optional: false }) => Ok(Kind::Has { operand, field }),
-            _ => Err(Error::new(at, "invalid argument to has() macro")),
+        let found = args.into_iter().next().map(|arg| (arg.at, arg.kind));
+        return match found {
+            Some((_, Kind::Select { operand, field, optional: false })) => Ok(Kind::Has { operand, field }),
+            other => Err(Error::new(other.map_or(at, |(at, _)| at), "invalid argument to has() macro")),
         };
     }
     Ok(Kind::Call { target: None, name: name.clone(), args })
@@ -55,7 +56,7 @@ fn variables(args: Vec<Expr>, count: usize, at: usize) -> Result<(Vec<Arc<str>>,
     for arg in rest.by_ref().take(count) {
         match arg.kind {
             Kind::Ident(name) if names.contains(&name) => {
-                return Err(Error::new(arg.at, format!("duplicate variable name '{name}'")));
+                return Err(Error::new(arg.at, format!("duplicate variable name: {name}")));
             }
             Kind::Ident(name) => names.push(name),
             _ => {

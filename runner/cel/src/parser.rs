@@ -57,7 +57,7 @@ pub fn parse(source: &str) -> Result<Expr, Error> {
         Token::End => Ok(expr),
         other => Err(locate(Error::syntax(
             parser.at(),
-            format!("extraneous input {} expecting '<EOF>'", other.describe()),
+            format!("extraneous input {} expecting <EOF>", other.describe()),
         ))),
     }
 }

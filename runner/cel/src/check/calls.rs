@@ -17,33 +17,27 @@ impl Checker<'_> {
     }
 
     pub(super) fn call(&mut self, expr: &Expr, target: Option<&Expr>, name: &str, args: &[Expr]) -> Type {
-        let in_namespace = target.and_then(|target| qualified(target, name, |name| self.is_variable(name)));
-        let receiver = match target.filter(|_| in_namespace.is_none()) {
-            Some(target) => {
-                let known = self.problems.len();
-                let ty = self.expr(target);
-                // `maths.least(…)`: the whole name tells more than its first part.
-                if self.problems.len() > known && library::find(name).is_none() {
-                    self.problems.truncate(known);
-                    let whole = format!("{}.{name}", target.dotted().unwrap_or_default());
-                    let hint = hint::nearest(&whole, library::names());
-                    args.iter().for_each(|arg| {
-                        self.expr(arg);
-                    });
-                    let root = target.root().map_or(name, |root| root);
-                    return self.problem(expr.at, undeclared(root), hint);
-                }
-                Some(ty)
-            }
-            None => None,
-        };
+        let in_namespace = self.in_namespace(target, name);
+        let receiver = target.filter(|_| in_namespace.is_none()).map(|target| self.expr(target));
+        let mixed = self.mixed;
+        // What is formatted may be of any type.
+        self.mixed |= name == "format";
         let types: Vec<Type> = args.iter().map(|arg| self.expr(arg)).collect();
+        self.mixed = mixed;
         let Some(function) = in_namespace.or_else(|| library::find(name)) else {
-            let hint = hint::nearest(name, library::names());
+            let whole = target.and_then(Expr::dotted).map(|target| format!("{target}.{name}"));
+            let hint = hint::nearest(whole.as_deref().unwrap_or(name), library::names());
             return self.problem(expr.at, undeclared(name), hint);
         };
         self.check_constants(function, target.filter(|_| in_namespace.is_none()), args);
         self.resolve(function, function.name, receiver, &types, expr.at)
+    }
+
+    /// The function of a namespace that a call names, if the environment has it.
+    fn in_namespace(&self, target: Option<&Expr>, name: &str) -> Option<&'static Declared> {
+        let function = qualified(target?, name, |name| self.is_variable(name))?;
+        let kubernetes = function.overloads.iter().any(|overload| overload.kubernetes);
+        (kubernetes || !self.env.is_kubernetes()).then_some(function)
     }
 
     /// The result of the overloads that take the arguments.

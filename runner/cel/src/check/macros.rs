@@ -61,7 +61,19 @@ impl Checker<'_> {
             _ => 0,
         };
         for (ty, body) in types.iter().zip(bodies).take(conditions) {
-            if !Type::Bool.accepts(ty) {
+            if Type::Bool.accepts(ty) {
+                continue;
+            }
+            let collected = match kind {
+                Macro::ExistsOne => Some(Type::Int),
+                Macro::Filter => Some(Type::list(item.clone())),
+                Macro::Map | Macro::TransformList => types.last().cloned().map(Type::list),
+                _ => None,
+            };
+            if let Some(list) = collected.filter(|_| self.env.is_kubernetes()) {
+                let message = format!("found no matching overload for '_?_:_' applied to '({ty}, {list}, {list})'");
+                self.problem(expr.at, message, None);
+            } else {
                 self.problem(body.at, format!("expected type 'bool' but found '{ty}'"), None);
             }
         }

@@ -249,10 +249,15 @@ impl Machine<'_> {
                 _ => return Err(fail(Fault::NoSuchOverload)),
             }
         }
-        let count = entries.len();
+        let keys: Vec<Key> = entries.iter().map(|(key, _)| key.clone()).collect();
         let map = Map::new(entries);
-        if map.len() < count {
-            return Err(fail(Fault::invalid("insert failed: key already exists")));
+        if map.len() < keys.len() {
+            let mut keys = keys;
+            keys.sort();
+            let twice = keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].to_value());
+            let shown = twice.and_then(|key| key.to_json().ok()).unwrap_or_default();
+            let shown = shown.as_str().map_or_else(|| shown.to_string(), ToOwned::to_owned);
+            return Err(fail(Fault::invalid(format!("insert failed: key {shown} already exists"))));
         }
         Ok(Value::Map(map))
     }

@@ -92,7 +92,7 @@ const LONGEST_NUMBER: usize = 512;
 fn number<T: std::str::FromStr>(text: &str, budget: &mut Budget, wanted: &str) -> Result<T, Fault> {
     budget.scan(text.len())?;
     let parsed = if text.len() > LONGEST_NUMBER { None } else { text.parse().ok() };
-    parsed.ok_or_else(|| Fault::invalid(format!("cannot convert {} to {wanted}", shortened(text))))
+    parsed.ok_or_else(|| Fault::invalid(format!("type conversion error from 'string' to '{wanted}'")))
 }
 
 /// The text in quotes, cut to a length that messages can hold.
@@ -145,7 +145,7 @@ fn bool(args: &[Value], _: &mut Budget) -> Result<Value, Fault> {
         [Value::String(text)] => match &**text {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
             "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-            other => Err(Fault::invalid(format!("cannot convert {} to bool", shortened(other)))),
+            _ => Err(Fault::invalid("type conversion error from 'string' to 'bool'")),
         },
         _ => Err(Fault::NoSuchOverload),
     }

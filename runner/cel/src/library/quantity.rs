@@ -91,7 +91,8 @@ impl Quantity {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (number, suffix) = rest.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || text.len() > 256 {
+        // The API server takes a suffix without a number for zero.
+        if text.is_empty() || fraction.contains('.') || text.len() > 256 {
             return Err(PATTERN);
         }
         let (base, power) = scale(suffix).ok_or("unable to parse quantity's suffix")?;

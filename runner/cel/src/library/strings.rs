@@ -125,9 +125,10 @@ fn index_of(args: &[Value], budget: &mut Budget) -> Result<Value, Fault> {
     if from < 0 {
         return Err(out_of_range(from));
     }
-    let Ok(start) = offset(text, from) else {
-        return if part.is_empty() { Err(out_of_range(from)) } else { Ok(Value::Int(-1)) };
-    };
+    if part.is_empty() {
+        return Ok(Value::Int(from));
+    }
+    let Ok(start) = offset(text, from) else { return Ok(Value::Int(-1)) };
     let found = text.get(start..).and_then(|rest| rest.find(&**part)).map(|at| start + at);
     Ok(found.and_then(|at| text.get(..at)).map_or(Value::Int(-1), |before| count(before.chars().count())))
 }
@@ -143,9 +144,9 @@ fn last_index_of(args: &[Value], budget: &mut Budget) -> Result<Value, Fault> {
     let end = match to {
         None => text.len(),
         Some(to) if to < 0 => return Err(out_of_range(to)),
+        Some(to) if part.is_empty() => return Ok(Value::Int(to)),
         Some(to) => match offset(text, to) {
             Ok(start) => (start + part.len()).min(text.len()),
-            Err(_) if part.is_empty() => return Err(out_of_range(to)),
             Err(_) => return Ok(Value::Int(-1)),
         },
     };

@@ -73,7 +73,7 @@ fn local(time: DateTime<Utc>, zone: &str) -> Result<NaiveDateTime, Fault> {
     }
     offset(zone)
         .map(|offset| time.with_timezone(&offset).naive_local())
-        .ok_or_else(|| Fault::invalid(format!("unknown time zone {}", super::conversions::shortened(zone))))
+        .ok_or_else(|| Fault::invalid(format!("unknown time zone {}", zone.chars().take(64).collect::<String>())))
 }
 
 fn offset(zone: &str) -> Option<FixedOffset> {
