@@ -4,8 +4,26 @@
 //! the object to be stored, with its managed fields brought up to date. Timestamps come in as text, so that the module
 //! has no clock.
 
+mod managers;
+mod set;
+
+#[cfg(test)]
+mod tests;
+mod typed;
+
+pub use set::{Element, Set};
+
 use crate::schema::Schema;
-use serde_json::Value;
+use managers::{Managers, Operation, Owner, strip};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use typed::{Comparison, Place, same};
+
+/// The annotation in which kubectl keeps what it applied from the client's side.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Who is taken to own what was there before anybody kept books.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Who writes, where and when.
 #[derive(Debug, Clone)]
@@ -18,8 +36,7 @@ pub struct Writer<'a> {
     pub subresource: &'a str,
     /// Now, as RFC 3339 in UTC with seconds.
     pub time: &'a str,
-    /// Top-level fields that this endpoint ignores, so that nobody comes to own them through it: `["status"]` for the
-    /// object of a resource with a status subresource; for the status itself everything but `status`.
+    /// What this endpoint leaves alone, so that nobody comes to own it through it.
     pub ignores: Ignored,
 }
 
@@ -41,8 +58,7 @@ pub enum Error {
     /// Fields are owned by others and the request does not force; a 409.
     #[error("{}", conflicts_message(.0))]
     Conflict(Vec<Conflict>),
-    /// The configuration does not fit the schema (a list key is missing or a value has another type); a 500 in
-    /// substance, but a 400 to a client that sent it.
+    /// The configuration does not fit the schema: a list key is missing, a field is unknown, a value has another type.
     #[error("{0}")]
     Malformed(String),
 }
@@ -50,23 +66,35 @@ pub enum Error {
 /// One field that somebody else owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// `conflict with "manager" using apiVersion`, the message of the cause.
-    pub message: String,
+    /// The owner, such as `"kubectl" using apps/v1`.
+    pub owner: String,
     /// The path of the field, such as `.spec.replicas`.
     pub field: String,
-}
-
-fn conflicts_message(conflicts: &[Conflict]) -> String {
-    let _ = conflicts;
-    String::new()
 }
 
 impl Conflict {
     /// The entry of `details.causes` for this conflict.
     #[must_use]
     pub fn cause(&self) -> Value {
-        serde_json::json!({ "reason": "FieldManagerConflict", "message": self.message, "field": self.field })
+        let message = format!("conflict with {}", self.owner);
+        json!({ "reason": "FieldManagerConflict", "message": message, "field": self.field })
     }
+}
+
+fn conflicts_message(conflicts: &[Conflict]) -> String {
+    if let [Conflict { owner, field }] = conflicts {
+        return format!("Apply failed with 1 conflict: conflict with {owner}: {field}");
+    }
+    let mut owners: Vec<&str> = conflicts.iter().map(|conflict| conflict.owner.as_str()).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    let mut lines = Vec::new();
+    for owner in owners {
+        lines.push(format!("conflicts with {owner}:"));
+        let theirs = conflicts.iter().filter(|conflict| conflict.owner == owner);
+        lines.extend(theirs.map(|conflict| format!("- {}", conflict.field)));
+    }
+    format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
 }
 
 /// Applies `config` to `live` on behalf of a writer; without `live` the object is created.
@@ -74,6 +102,9 @@ impl Conflict {
 /// # Guarantees
 /// Applying the same configuration twice changes nothing, not even the time of the entry. Fields that the manager
 /// applied before and no longer claims are removed unless somebody else owns them.
+///
+/// # Caveats
+/// The result is neither pruned nor defaulted; that is for the caller to do, as for any write.
 ///
 /// # Errors
 /// Conflicts unless `force`, and configurations that cannot be merged.
@@ -84,16 +115,257 @@ pub fn apply(
     writer: &Writer<'_>,
     force: bool,
 ) -> Result<Value, Error> {
-    let _ = (schema, live, writer, force);
-    Ok(config.clone())
+    match merge(schema, live, config, writer, force) {
+        Err(Error::Conflict(conflicts)) if !force && covered(schema, live, writer, &conflicts) => {
+            merge(schema, live, config, writer, true)
+        }
+        result => result,
+    }
+}
+
+/// Whether all conflicts are with what kubectl itself applied from the client's side: then this is the same person, who has
+/// only moved to the server's side.
+fn covered(schema: &Schema, live: Option<&Value>, writer: &Writer<'_>, conflicts: &[Conflict]) -> bool {
+    if writer.manager != "kubectl" || !writer.subresource.is_empty() {
+        return false;
+    }
+    let annotation = live
+        .and_then(|live| live.get("metadata")?.get("annotations")?.get(LAST_APPLIED)?.as_str())
+        .and_then(|text| serde_json::from_str::<Value>(text).ok());
+    annotation.is_some_and(|config| {
+        let paths = Place::root(schema.root()).paths(&config).paths();
+        conflicts.iter().all(|conflict| paths.contains(&conflict.field))
+    })
+}
+
+fn merge(
+    schema: &Schema,
+    live: Option<&Value>,
+    config: &Value,
+    writer: &Writer<'_>,
+    force: bool,
+) -> Result<Value, Error> {
+    let place = Place::root(schema.root());
+    let mut faults = Vec::new();
+    place.check(config, "", &mut faults);
+    if !faults.is_empty() {
+        return Err(Error::Malformed(malformed(config, &faults)));
+    }
+    let ignored = writer.ignored();
+    let current = live.map_or_else(|| json!({}), strip);
+    let mut managers = live.and_then(Managers::read).unwrap_or_default();
+    if live.is_some() && managers.entries.is_empty() {
+        let before = Writer { manager: BEFORE_FIRST_APPLY, subresource: "", ..writer.clone() };
+        let comparison = place.compare(&json!({}), &current).without(&ignored);
+        record(&mut managers, &before, &comparison);
+    }
+    let owner = Owner {
+        manager: writer.manager.to_owned(),
+        operation: Operation::Apply,
+        api_version: writer.api_version.to_owned(),
+        subresource: writer.subresource.to_owned(),
+    };
+    let last = managers.get(&owner).map(|entry| entry.set.clone());
+    let merged = place.merge(Some(&current), Some(config)).unwrap_or_else(|| current.clone());
+    managers.set(&owner, place.paths(config).recursive_difference(&ignored));
+    let merged = match last.filter(|last| !last.is_empty()) {
+        Some(last) => release(place, &merged, &managers, &last),
+        None => merged,
+    };
+    let merged = writer.restrict(&current, merged);
+    let comparison = place.compare(&current, &merged).without(&ignored);
+    yield_to(&mut managers, Some(&owner), &comparison, force)?;
+    strip_own(&mut managers);
+    if live.is_none() || !same(&current, &merged) {
+        managers.touch(&owner, writer.time);
+    } else if let Some(entry) = managers.entries.iter_mut().find(|entry| entry.owner.is(&owner)) {
+        entry.time.get_or_insert_with(|| writer.time.to_owned());
+    }
+    let mut result = merged;
+    managers.write(&mut result);
+    Ok(result)
+}
+
+fn malformed(config: &Value, faults: &[String]) -> String {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let metadata = config.get("metadata");
+    let meta = |name: &str| text(metadata.and_then(|metadata| metadata.get(name)));
+    let version = text(config.get("apiVersion"));
+    let version = if version.contains('/') { version } else { format!("/{version}") };
+    let faults = match faults {
+        [fault] => fault.clone(),
+        several => {
+            let mut list = "errors:".to_owned();
+            for fault in several {
+                let _ = write!(list, "\n  {fault}");
+            }
+            list
+        }
+    };
+    format!(
+        "failed to create typed patch object ({}/{}; {version}, Kind={}): {faults}",
+        meta("namespace"),
+        meta("name"),
+        text(config.get("kind"))
+    )
+}
+
+/// Takes out what an applier claimed before, no longer claims, and nobody else owns.
+fn release(place: Place<'_>, merged: &Value, managers: &Managers, last: &Set) -> Value {
+    let named = |path: &[Element]| place.names_path(path);
+    let all = |set: Set| set.with_named(&named);
+    let last = all(last.clone());
+    let owned = managers.entries.iter().fold(Set::default(), |all, entry| all.union(&entry.set));
+    let whole = all(place.paths(merged));
+    let bare = place.remove(merged, &last);
+    let kept = all(place.paths(&bare)).union(&all(owned));
+    let without_unowned = place.remove(merged, &whole.difference(&kept));
+    let rest = all(place.paths(&without_unowned));
+    place.remove(merged, &whole.difference(&rest).intersection(&last))
+}
+
+/// Takes from all owners but one what a write has changed or removed.
+fn yield_to(
+    managers: &mut Managers,
+    writer: Option<&Owner>,
+    comparison: &Comparison,
+    force: bool,
+) -> Result<(), Error> {
+    let changed = comparison.modified.union(&comparison.added);
+    let mut conflicts = Vec::new();
+    for entry in &mut managers.entries {
+        if writer.is_some_and(|writer| entry.owner.is(writer)) {
+            continue;
+        }
+        let lost = entry.set.intersection(&changed);
+        let owner = entry.owner.describe();
+        conflicts.extend(lost.paths().into_iter().map(|field| Conflict { owner: owner.clone(), field }));
+        entry.set = entry.set.difference(&lost).difference(&comparison.removed);
+    }
+    if !force && !conflicts.is_empty() {
+        return Err(Error::Conflict(conflicts));
+    }
+    managers.entries.retain(|entry| !entry.set.is_empty());
+    Ok(())
 }
 
 /// Records in `new.metadata.managedFields` what a create, update or patch (other than apply) has changed against `old`.
 ///
-/// `new` is the object about to be stored, defaulted and pruned, and carries the managed fields that the client sent; an
-/// empty list there, or one of a single empty entry, resets all ownership.
+/// `new` is the object about to be stored, defaulted and pruned, and carries the managed fields that the client sent; a
+/// list of a single empty entry resets all ownership. An object that has no managed fields gets none before it is
+/// applied to.
 pub fn track(schema: &Schema, old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
-    let _ = (schema, old, new, writer);
+    let place = Place::root(schema.root());
+    let before = || old.and_then(Managers::read).unwrap_or_default();
+    let mut managers = if !writer.subresource.is_empty() {
+        before()
+    } else if Managers::is_reset(new) {
+        Managers::default()
+    } else {
+        Managers::read(new).filter(|managers| !managers.entries.is_empty()).unwrap_or_else(before)
+    };
+    if old.is_some() && managers.entries.is_empty() {
+        managers.write(new);
+        return;
+    }
+    let current = old.map_or_else(|| json!({}), strip);
+    let comparison = place.compare(&current, &strip(new)).without(&writer.ignored());
+    record(&mut managers, writer, &comparison);
+    managers.write(new);
+}
+
+/// Gives the writer what it has changed, and takes it from all others.
+fn record(managers: &mut Managers, writer: &Writer<'_>, comparison: &Comparison) {
+    let owner = Owner {
+        manager: writer.manager.to_owned(),
+        operation: Operation::Update,
+        api_version: writer.api_version.to_owned(),
+        subresource: writer.subresource.to_owned(),
+    };
+    // The writer's own earlier entry gives up what has changed, too, and gets it back below. Forced, this cannot fail.
+    let _ = yield_to(managers, None, comparison, true);
+    let mut set = comparison.modified.union(&comparison.added);
+    set = set.difference(&own_metadata());
+    if !set.is_empty() {
+        if let Some(entry) = managers.get(&owner) {
+            set = set.union(&entry.set);
+        }
+        managers.set(&owner, set);
+        managers.touch(&owner, writer.time);
+    }
+    strip_own(managers);
+}
+
+/// Identity and what the server keeps are nobody's.
+fn strip_own(managers: &mut Managers) {
+    let own = own_metadata();
+    for entry in &mut managers.entries {
+        entry.set = entry.set.difference(&own);
+    }
+    managers.entries.retain(|entry| !entry.set.is_empty());
+}
+
+fn own_metadata() -> Set {
+    let field = |name: &str| Element::Field(name.to_owned());
+    let mut set = Set::default();
+    for name in ["apiVersion", "kind", "metadata"] {
+        set.insert(&[field(name)]);
+    }
+    for name in [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ] {
+        set.insert(&[field("metadata"), field(name)]);
+    }
+    set
+}
+
+impl Writer<'_> {
+    /// The paths that this endpoint leaves alone.
+    fn ignored(&self) -> Set {
+        let mut set = Set::default();
+        match self.ignores {
+            Ignored::Nothing => {}
+            Ignored::Status => set.insert(&[Element::Field("status".to_owned())]),
+            Ignored::AllButStatus => {
+                for name in ["metadata", "spec"] {
+                    set.insert(&[Element::Field(name.to_owned())]);
+                }
+            }
+        }
+        set
+    }
+
+    /// The result of a merge, with what the endpoint leaves alone as it was.
+    fn restrict(&self, current: &Value, mut merged: Value) -> Value {
+        let copy = |from: &Value, to: &mut Value, name: &str| {
+            if let Value::Object(fields) = to {
+                match from.get(name) {
+                    Some(value) => fields.insert(name.to_owned(), value.clone()),
+                    None => fields.remove(name),
+                };
+            }
+        };
+        match self.ignores {
+            Ignored::Nothing => merged,
+            Ignored::Status => {
+                copy(current, &mut merged, "status");
+                merged
+            }
+            Ignored::AllButStatus => {
+                let mut result = current.clone();
+                copy(&merged, &mut result, "status");
+                result
+            }
+        }
+    }
 }
 
 /// The field manager of a request: the `fieldManager` parameter or else what comes before the first slash of the user

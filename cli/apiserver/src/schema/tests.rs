@@ -227,3 +227,130 @@ fn extensions_must_fit_together() {
         )]
     );
 }
+
+fn ruled(properties: Value, rules: Value) -> Schema {
+    schema(json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules}))
+}
+
+#[test]
+fn a_rule_that_is_broken_is_told_with_its_message() {
+    let fields = json!({"min": {"type": "integer"}, "max": {"type": "integer"}});
+    let schema = ruled(
+        fields,
+        json!([
+            {"rule": "self.min <= self.max", "message": "min must not be above max", "fieldPath": ".min"},
+            {"rule": "self.max < 10", "messageExpression": "'max is ' + string(self.max)", "reason": "FieldValueForbidden"},
+            {"rule": "self.min >= 0"},
+        ]),
+    );
+    assert!(faults(&schema, json!({"min": 1, "max": 2})).is_empty());
+    assert_eq!(
+        faults(&schema, json!({"min": 13, "max": 12})),
+        ["spec.min: Invalid value: min must not be above max", "spec: Forbidden: max is 12"]
+    );
+    assert_eq!(
+        faults(&schema, json!({"min": -1, "max": 2})),
+        ["spec: Invalid value: failed rule: self.min >= 0"]
+    );
+    assert_eq!(
+        faults(&schema, json!({"max": 2})),
+        [
+            "spec: Invalid value: \"object\": no such key: min evaluating rule: min must not be above max",
+            "spec: Invalid value: \"object\": no such key: min evaluating rule: self.min >= 0",
+        ]
+    );
+}
+
+#[test]
+fn transition_rules_see_what_was_before() {
+    let item = json!({
+        "type": "object", "required": ["k"],
+        "properties": {"k": {"type": "string"}, "v": {
+            "type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "must grow"}],
+        }},
+    });
+    let schema = schema(object(json!({
+        "l": {"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]},
+        "once": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "is immutable"}]},
+        "born": {"type": "string", "x-kubernetes-validations": [
+            {"rule": "oldSelf.hasValue() || self == 'new'", "optionalOldSelf": true, "message": "starts new"},
+        ]},
+    })));
+    let old = json!({"spec": {"l": [{"k": "a", "v": 1}, {"k": "b", "v": 5}], "once": "x", "born": "new"}});
+    assert!(schema.validate(&old, None).is_empty());
+    let new = json!({"spec": {"l": [{"k": "b", "v": 4}, {"k": "c", "v": 0}], "once": "y", "born": "old"}});
+    let found: Vec<String> = schema.validate(&new, Some(&old)).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        ["spec.l[0].v: Invalid value: 4: must grow", "spec.once: Invalid value: \"y\": is immutable"]
+    );
+    let error = schema.validate(&json!({"spec": {"born": "old"}}), None);
+    assert_eq!(error[0].to_string(), "spec.born: Invalid value: \"old\": starts new");
+}
+
+#[test]
+fn a_broken_rule_is_tolerated_while_its_value_is_unchanged() {
+    let before = object(json!({"a": {"type": "integer"}, "b": {"type": "integer"}}));
+    let _ = schema(before);
+    let schema = schema(object(json!({
+        "a": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5"}]}, "b": {"type": "integer"},
+    })));
+    let old = json!({"spec": {"a": 7, "b": 1}});
+    assert!(schema.validate(&json!({"spec": {"a": 7, "b": 2}}), Some(&old)).is_empty());
+    assert_eq!(schema.validate(&json!({"spec": {"a": 8, "b": 1}}), Some(&old)).len(), 1);
+}
+
+#[test]
+fn rules_are_not_run_on_what_is_malformed() {
+    let schema = ruled(json!({"n": {"type": "integer"}}), json!([{"rule": "self.n > 0"}]));
+    let found = faults(&schema, json!({"n": "x"}));
+    assert_eq!(found.len(), 2);
+    assert!(
+        found[1].starts_with("<nil>: Invalid value: null: some validation rules were not checked"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn rules_that_cost_too_much_are_stopped() {
+    let list = json!({"type": "array", "items": {"type": "integer"}, "maxItems": 2000});
+    let schema = ruled(
+        json!({"l": list}),
+        json!([{"rule": "self.l.all(a, self.l.all(b, self.l.all(c, a + b + c >= 0)))"}, {"rule": "false"}]),
+    );
+    let items: Vec<i32> = (0..2000).collect();
+    let found = faults(&schema, json!({"l": items}));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].contains("no further validation rules will be run due to call cost exceeds limit"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn rules_that_do_not_compile_are_refused() {
+    let rule = |rule: Value| json!({"type": "object", "properties": {"a": {"type": "integer"}}, "x-kubernetes-validations": [rule]});
+    let at = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]";
+    let found = refused(rule(json!({"rule": "self.b > 0"})));
+    assert!(found[0].starts_with(&format!("{at}.rule: Invalid value: ")), "{found:?}");
+    assert!(found[0].contains("compilation failed: ERROR: <input>:1:5: undefined field 'b'"), "{found:?}");
+    let found = refused(rule(json!({"rule": "self.a"})));
+    assert!(found[0].ends_with("cel expression must evaluate to a bool"), "{found:?}");
+    let found = refused(rule(json!({"rule": "self.a > 0", "messageExpression": "self.a"})));
+    assert!(found[0].ends_with("messageExpression must evaluate to a string"), "{found:?}");
+    assert_eq!(
+        refused(rule(json!({"rule": " "}))),
+        [format!("{at}.rule: Required value: rule is not specified")]
+    );
+    assert_eq!(
+        refused(rule(json!({"rule": "self.a > 0", "reason": "Bad"}))),
+        [format!(
+            "{at}.reason: Unsupported value: \"Bad\": supported values: \"FieldValueDuplicate\", \"FieldValueForbidden\", \
+             \"FieldValueInvalid\", \"FieldValueRequired\""
+        )]
+    );
+    assert_eq!(
+        refused(rule(json!({"rule": "self.a > 0", "optionalOldSelf": true}))),
+        [format!("{at}.optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule")]
+    );
+}

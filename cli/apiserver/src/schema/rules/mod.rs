@@ -210,11 +210,11 @@ impl Walk<'_> {
                         self.errors.push(error);
                     }
                 }
-                Err(Failure::Exceeded(_)) if allowed < PER_RULE => {
+                Err(Failure::Exceeded) if allowed < PER_RULE => {
                     self.stop(own, at, OUT_OF_BUDGET.to_owned());
                     return;
                 }
-                Err(Failure::Exceeded(_)) => {
+                Err(Failure::Exceeded) => {
                     let detail = format!(
                         "'operation cancelled: actual cost limit exceeded': no further validation rules will be run \
                          due to call cost exceeds limit for rule: {}",
@@ -257,7 +257,7 @@ impl Walk<'_> {
                         return Some(text.to_owned());
                     }
                 }
-                Err(Failure::Exceeded(_)) => {
+                Err(Failure::Exceeded) => {
                     let detail = "messageExpression evaluation failed due to running out of cost budget, no further \
                                   validation rules will be run";
                     self.stop(own, at, detail.to_owned());
