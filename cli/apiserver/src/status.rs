@@ -58,7 +58,9 @@ impl Failure {
 
     /// No free name was found for a generated one.
     pub fn name_taken(resource: &Named<'_>, name: &str) -> Self {
-        let message = format!("{resource} \"{name}\" already exists, the server was not able to generate a unique name for the object");
+        let message = format!(
+            "{resource} \"{name}\" already exists, the server was not able to generate a unique name for the object"
+        );
         Self::new(409, "AlreadyExists", message, Some(details(resource, name)))
     }
 
@@ -70,7 +72,8 @@ impl Failure {
 
     /// The object was written by somebody else since it was read.
     pub fn modified(resource: &Named<'_>, name: &str) -> Self {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
     }
 
@@ -89,7 +92,8 @@ impl Failure {
 
     /// The patch could not be applied to the object.
     pub fn unprocessable(message: impl Into<String>) -> Self {
-        let message = format!("the server rejected our request due to an error in our request: {}", message.into());
+        let message =
+            format!("the server rejected our request due to an error in our request: {}", message.into());
         Self::new(422, "Invalid", message, Some(json!({})))
     }
 
@@ -155,6 +159,11 @@ impl Failure {
     /// The body is larger than a body may be.
     pub fn too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
+        Self::new(413, "RequestEntityTooLarge", message, None)
+    }
+
+    /// The request asks for more than one request may.
+    pub fn too_many(message: impl Into<String>) -> Self {
         Self::new(413, "RequestEntityTooLarge", message, None)
     }
 

@@ -25,6 +25,12 @@ impl Stored {
         Ok(Self { revision, value, json })
     }
 
+    /// An object that is shown as if it had been stored, by a dry run.
+    pub(crate) fn unsaved(value: Value) -> Result<Self, serde_json::Error> {
+        let json = Bytes::from(serde_json::to_vec(&value)?);
+        Ok(Self { revision: u64::MAX, value, json })
+    }
+
     pub(super) fn from_record(record: &Record) -> Result<Self, Error> {
         let value = serde_json::from_slice(&record.body).map_err(|source| Error::Damaged {
             bucket: record.bucket.clone(),
@@ -100,10 +106,6 @@ impl Bucket {
 
     pub(super) fn get(&self, key: &str) -> Option<Arc<Stored>> {
         self.objects.get(key).cloned()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.objects.len()
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = Arc<Stored>> + '_ {

@@ -124,11 +124,6 @@ impl Store {
         read(&self.state).buckets.get(bucket)?.get(key)
     }
 
-    /// How many objects a bucket has.
-    pub(crate) fn count(&self, bucket: &str) -> usize {
-        read(&self.state).buckets.get(bucket).map_or(0, Bucket::len)
-    }
-
     /// The objects whose keys start with `prefix`, in order of their keys, from `start` on, at most `limit` that pass `select`, as
     /// they are now or as they were at a revision.
     pub(crate) fn list(

@@ -3,7 +3,9 @@
 use super::backend::{Backend, Error, Loaded, Record, Write};
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
 use sqlx::{AssertSqlSafe, Row};
 use std::path::Path;
 

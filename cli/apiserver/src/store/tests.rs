@@ -73,8 +73,7 @@ async fn objects_and_revisions_survive_a_restart_and_old_cursors_do_not() {
         let last = store.write(delete("gone", Expect::At(gone.revision))).await.unwrap();
         (kept, last.revision)
     };
-    let store =
-        Store::open(Arc::new(Sqlite::open(&file).await.unwrap()), History::default()).await.unwrap();
+    let store = Store::open(Arc::new(Sqlite::open(&file).await.unwrap()), History::default()).await.unwrap();
     assert_eq!(store.revision(), last);
     assert_eq!(store.get("things", "kept").unwrap().json, kept.json);
     assert!(store.get("things", "gone").is_none());

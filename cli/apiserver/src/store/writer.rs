@@ -130,8 +130,7 @@ fn decide(mutation: Mutation, current: Option<Arc<Stored>>, revision: u64) -> Re
         (false, true) => Change::Modified,
         (false, false) => Change::Added,
     };
-    let object =
-        Stored::new(mutation.object, revision).map_err(|error| Denied::Encoding(Arc::new(error)))?;
+    let object = Stored::new(mutation.object, revision).map_err(|error| Denied::Encoding(Arc::new(error)))?;
     Ok(Event {
         revision,
         change,
@@ -159,11 +158,7 @@ fn publish(state: &RwLock<State>, pending: Vec<Pending>, revision: u64, history:
         let base = state.base;
         for Pending { bucket, event, answer } in pending {
             answers.push((answer, event.object.clone()));
-            state
-                .buckets
-                .entry(bucket)
-                .or_insert_with(|| Bucket::starting_at(base))
-                .record(event, history);
+            state.buckets.entry(bucket).or_insert_with(|| Bucket::starting_at(base)).record(event, history);
         }
         state.revision = revision;
     }

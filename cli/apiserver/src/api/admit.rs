@@ -1,0 +1,226 @@
+//! A body on its way in: decoding, the checks that need no stored state, and what the client is told about it.
+
+use super::{Api, Call, metadata};
+use crate::http::{Decoded, decode_json, decode_yaml};
+use crate::object;
+use crate::registry::builtin::NAMESPACES_BUCKET;
+use crate::schema::FieldError;
+use crate::status::{Failure, Named};
+use serde_json::{Value, json};
+
+/// What is done about fields that nobody knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FieldValidation {
+    /// They are dropped.
+    Ignore,
+    /// They are dropped, and the client is warned.
+    Warn,
+    /// They are refused.
+    Strict,
+}
+
+impl FieldValidation {
+    pub(super) fn of(call: &Call) -> Result<Self, Failure> {
+        match call.query.get("fieldValidation") {
+            None | Some("Warn") => Ok(Self::Warn),
+            Some("Ignore") => Ok(Self::Ignore),
+            Some("Strict") => Ok(Self::Strict),
+            Some(other) => {
+                let supported = ["Ignore", "Strict", "Warn"];
+                Err(vec![FieldError::not_supported("fieldValidation", json!(other), &supported)].into())
+            }
+        }
+    }
+}
+
+/// Reads a body by its media type.
+pub(super) fn read(media: &str, body: &[u8]) -> Result<Decoded, Failure> {
+    match media {
+        "" | "application/json" => decode_json(body).map_err(|error| Failure::bad_request(json_error(&error, body))),
+        "application/yaml" => decode_yaml(body).map_err(|error| Failure::bad_request(error.to_string())),
+        _ => Err(Failure::unsupported_media_type("application/json, application/yaml")),
+    }
+}
+
+fn json_error(error: &serde_json::Error, body: &[u8]) -> String {
+    let summary: String = String::from_utf8_lossy(body).chars().take(30).collect();
+    format!("couldn't get version/kind; json parse error: {error} ({summary})")
+}
+
+impl Api {
+    /// Decodes an object that is sent as a whole, and checks that it is of the kind that the path says.
+    pub(super) fn decode(&self, call: &mut Call, media: &str, body: &[u8]) -> Result<Value, Failure> {
+        let decoded = read(media, body)?;
+        let mut value = decoded.value;
+        if !value.is_object() {
+            return Err(Failure::bad_request("the body of the request is not an object"));
+        }
+        check_kind(call, &mut value)?;
+        check_types(call, &value)?;
+        self.vet(call, &mut value, decoded.duplicates)?;
+        Ok(value)
+    }
+
+    /// Drops what the schema does not know, after the manner that the client asked for.
+    pub(super) fn vet(&self, call: &mut Call, value: &mut Value, duplicates: Vec<String>) -> Result<(), Failure> {
+        let validation = FieldValidation::of(call)?;
+        let unknown = call.version.schema.prune(value);
+        let mut faults: Vec<String> = duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+        faults.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
+        match validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => call.warnings.extend(faults),
+            FieldValidation::Strict if faults.is_empty() => {}
+            FieldValidation::Strict => {
+                return Err(self.undecodable(call, &format!("strict decoding error: {}", faults.join(", "))));
+            }
+        }
+        Ok(())
+    }
+
+    /// The body cannot become an object of this kind.
+    pub(super) fn undecodable(&self, call: &Call, why: &str) -> Failure {
+        let kind = &call.resource.kind;
+        Failure::bad_request(format!("{kind} in version {:?} cannot be handled as a {kind}: {why}", call.version.name))
+    }
+
+    /// Checks the namespace of an object against the path and fills it in.
+    pub(super) fn place(&self, call: &Call, value: &mut Value) -> Result<(), Failure> {
+        let wanted = if call.resource.namespaced { call.target.namespace.as_str() } else { "" };
+        match object::namespace(value) {
+            "" if wanted.is_empty() => object::remove_meta(value, "namespace"),
+            "" => object::set_meta(value, "namespace", wanted),
+            given if given == wanted => {}
+            _ => {
+                return Err(Failure::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is created in a namespace that does not exist or is on its way out.
+    pub(super) fn check_namespace(&self, call: &Call, name: &str) -> Result<(), Failure> {
+        if !call.resource.namespaced {
+            return Ok(());
+        }
+        let namespace = &call.target.namespace;
+        match self.store.get(NAMESPACES_BUCKET, namespace) {
+            None => Err(Failure::not_found(&Named { group: "", name: "namespaces" }, namespace)),
+            Some(stored) if object::is_deleting(&stored.value) => {
+                let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+                let message = format!("namespace {namespace} is being terminated");
+                Err(Failure::forbidden(&call.named(), name, &why)
+                    .with_cause("NamespaceTerminating", &message, "metadata.namespace"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Everything that is wrong with an object that is about to be stored, as one failure.
+    pub(super) fn validate(&self, call: &Call, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
+        let mut errors = metadata::validate(&call.resource, new);
+        if let Some(old) = old {
+            for error in metadata::validate_update(new, old) {
+                if !errors.contains(&error) {
+                    errors.push(error);
+                }
+            }
+        }
+        let own = match (old, call.target.subresource.as_str()) {
+            (Some(old), "status") if call.resource.builtin().is_none() => {
+                call.version.schema.validate_status(new, old)
+            }
+            _ => call.version.schema.validate(new, old),
+        };
+        errors.extend(own);
+        errors.extend(super::strategy::validate(&call.resource, new, old));
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::invalid(&call.resource.named_kind(), object::name(new), &errors))
+    }
+}
+
+/// `metadata` of a body has to be of the types that everything relies on.
+fn check_types(call: &Call, value: &Value) -> Result<(), Failure> {
+    let metadata = &value["metadata"];
+    let kind = &call.resource.kind;
+    let refuse = |path: &str, found: &Value, wanted: &str| {
+        Failure::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {kind}: json: cannot unmarshal {} into Go struct field ObjectMeta.{path} of type {wanted}",
+            call.version.name,
+            type_name(found),
+        ))
+    };
+    if !metadata.is_null() && !metadata.is_object() {
+        return Err(refuse("metadata", metadata, "v1.ObjectMeta"));
+    }
+    for field in ["name", "generateName", "namespace", "uid", "resourceVersion"] {
+        let found = &metadata[field];
+        if !found.is_null() && !found.is_string() {
+            return Err(refuse(&format!("metadata.{field}"), found, "string"));
+        }
+    }
+    for field in ["labels", "annotations"] {
+        let found = &metadata[field];
+        if !found.is_null() && !found.is_object() {
+            return Err(refuse(&format!("metadata.{field}"), found, "map[string]string"));
+        }
+        for value in found.as_object().into_iter().flat_map(|map| map.values()) {
+            if !value.is_null() && !value.is_string() {
+                return Err(refuse(&format!("metadata.{field}"), value, "string"));
+            }
+        }
+    }
+    for field in ["finalizers", "ownerReferences", "managedFields"] {
+        let found = &metadata[field];
+        if !found.is_null() && !found.is_array() {
+            return Err(refuse(&format!("metadata.{field}"), found, "[]string"));
+        }
+    }
+    Ok(())
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Checks `apiVersion` and `kind` against the path. Built-in kinds may leave them out.
+pub(super) fn check_kind(call: &Call, value: &mut Value) -> Result<(), Failure> {
+    let wanted = call.api_version();
+    let kind = value["kind"].as_str().unwrap_or_default().to_owned();
+    let version = value["apiVersion"].as_str().unwrap_or_default().to_owned();
+    if call.resource.builtin().is_none() {
+        if kind.is_empty() {
+            return Err(Failure::bad_request(format!("Object 'Kind' is missing in '{value}'")));
+        }
+        if version.is_empty() {
+            return Err(Failure::bad_request(format!("Object 'apiVersion' is missing in '{value}'")));
+        }
+    }
+    if !version.is_empty() && version != wanted {
+        return Err(Failure::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({wanted})"
+        )));
+    }
+    if !kind.is_empty() && kind != call.resource.kind {
+        let (group, version) = wanted.split_once('/').unwrap_or(("", &wanted));
+        return Err(Failure::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: unknown kind {kind:?} of group {group:?}",
+            call.resource.kind
+        )));
+    }
+    let fields = object::fields(value);
+    fields.insert("apiVersion".to_owned(), json!(wanted));
+    fields.insert("kind".to_owned(), json!(call.resource.kind));
+    Ok(())
+}
