@@ -248,7 +248,10 @@ impl Checker<'_> {
             all.ty = Some(ty);
             return;
         };
-        let one_unknown = !optional && (*so_far == Type::Dyn) != (ty == Type::Dyn);
+        if optional && ty == Type::Dyn {
+            return;
+        }
+        let one_unknown = (*so_far == Type::Dyn) != (ty == Type::Dyn);
         let joined = join(so_far, &ty);
         if !self.mixed && (joined.is_none() || one_unknown) {
             if !all.failed {

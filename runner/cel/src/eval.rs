@@ -323,7 +323,10 @@ fn item(value: &Value, index: &Value) -> Result<Value, Fault> {
                     return Err(Fault::invalid(format!("unsupported index value {index} in list")));
                 }
                 other => {
-                    return Err(Fault::invalid(format!("unsupported index type '{}' in list", other.type_name())));
+                    return Err(Fault::invalid(format!(
+                        "unsupported index type '{}' in list",
+                        other.type_name()
+                    )));
                 }
             };
             let found = position.and_then(|position| list.get(position)).cloned();

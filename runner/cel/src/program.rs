@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::ast::Expr;
 use crate::budget::Budget;
 use crate::check::{Problem, check};
 use crate::env::Env;
@@ -22,6 +23,10 @@ pub struct Problems {
 }
 
 impl Problems {
+    pub(crate) fn new(source: &str, list: Vec<Problem>) -> Self {
+        Self { text: source.to_owned(), list }
+    }
+
     /// The problems in the order of the source.
     pub fn list(&self) -> &[Problem] {
         &self.list
@@ -109,9 +114,14 @@ impl Program {
         let expr = parser::parse(source).map_err(|error| {
             failed(vec![Problem { message: error.message, hint: None, position: error.position }])
         })?;
-        let output = check(&expr, source, env).map_err(failed)?;
+        Self::of(&expr, source, env).map_err(failed)
+    }
+
+    /// Compiles a part of a parsed source; positions are those in the whole.
+    pub(crate) fn of(expr: &Expr, source: &str, env: &Env) -> Result<Self, Vec<Problem>> {
+        let output = check(expr, source, env)?;
         let mut planner = Planner::default();
-        let node = planner.node(&expr, &|name| env.variable(name).is_some());
+        let node = planner.node(expr, &|name| env.variable(name).is_some());
         Ok(Self(Arc::new(Compiled { source: source.to_owned(), node, variables: planner.variables, output })))
     }
 

@@ -121,7 +121,7 @@ impl Value {
 }
 
 /// Equality as the language has it, without a budget: numbers by value across types, everything else by type and
-/// content.
+/// content. For values of known size: parts that are shared are compared as often as they occur.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         equal(self, other, &mut crate::Budget::new(u64::MAX, u64::MAX)).unwrap_or(false)

@@ -71,7 +71,8 @@ impl Checker<'_> {
                 _ => None,
             };
             if let Some(list) = collected.filter(|_| self.env.is_kubernetes()) {
-                let message = format!("found no matching overload for '_?_:_' applied to '({ty}, {list}, {list})'");
+                let message =
+                    format!("found no matching overload for '_?_:_' applied to '({ty}, {list}, {list})'");
                 self.problem(expr.at, message, None);
             } else {
                 self.problem(body.at, format!("expected type 'bool' but found '{ty}'"), None);

@@ -71,9 +71,9 @@ fn local(time: DateTime<Utc>, zone: &str) -> Result<NaiveDateTime, Fault> {
     if let Ok(named) = zone.parse::<Tz>() {
         return Ok(time.with_timezone(&named).naive_local());
     }
-    offset(zone)
-        .map(|offset| time.with_timezone(&offset).naive_local())
-        .ok_or_else(|| Fault::invalid(format!("unknown time zone {}", zone.chars().take(64).collect::<String>())))
+    offset(zone).map(|offset| time.with_timezone(&offset).naive_local()).ok_or_else(|| {
+        Fault::invalid(format!("unknown time zone {}", zone.chars().take(64).collect::<String>()))
+    })
 }
 
 fn offset(zone: &str) -> Option<FixedOffset> {

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Number, Value as Json};
 
 use super::{Key, Map, Value, duration_text, timestamp_text};
+use crate::budget::Budget;
 use crate::fault::Fault;
 
 /// How deep a value may nest to become JSON. Readers commonly stop at 128 levels, and what is written here ends up
@@ -27,9 +28,18 @@ impl Value {
     /// empty optional null, types their name.
     ///
     /// # Errors
-    /// [`Fault::Invalid`] for NaN and infinity, [`Fault::TooDeep`] for more than 100 levels.
+    /// [`Fault::Invalid`] for NaN and infinity, [`Fault::TooDeep`] for more than 100 levels, [`Fault::Exceeded`] for
+    /// more than some ten megabytes.
     pub fn to_json(&self) -> Result<Json, Fault> {
-        write(self, MAX_NESTING)
+        self.to_json_within(&mut Budget::new(4 << 20, 64 << 20))
+    }
+
+    /// The same within a budget. A small value can be a large JSON text, because its parts may be shared.
+    ///
+    /// # Errors
+    /// As [`Value::to_json`], but for the budget given.
+    pub fn to_json_within(&self, budget: &mut Budget) -> Result<Json, Fault> {
+        write(self, MAX_NESTING, budget)
     }
 }
 
@@ -62,7 +72,9 @@ pub(crate) fn read_number(number: &Number) -> Value {
     Value::Double(number.as_f64().unwrap_or(f64::NAN))
 }
 
-fn write(value: &Value, levels: usize) -> Result<Json, Fault> {
+fn write(value: &Value, levels: usize, budget: &mut Budget) -> Result<Json, Fault> {
+    budget.step(1)?;
+    budget.allocate(size_of::<Json>())?;
     let deeper = || levels.checked_sub(1).ok_or(Fault::TooDeep(MAX_NESTING));
     Ok(match value {
         Value::Null | Value::Optional(None) => Json::Null,
@@ -72,20 +84,35 @@ fn write(value: &Value, levels: usize) -> Result<Json, Fault> {
         Value::Double(value) => Number::from_f64(*value)
             .map(Json::Number)
             .ok_or_else(|| Fault::invalid(format!("{} has no JSON form", super::format_double(*value))))?,
-        Value::String(text) => Json::from(&**text),
-        Value::Bytes(bytes) => Json::from(STANDARD.encode(bytes)),
+        Value::String(text) => {
+            budget.allocate(text.len())?;
+            Json::from(&**text)
+        }
+        Value::Bytes(bytes) => {
+            budget.allocate(bytes.len().saturating_mul(2))?;
+            Json::from(STANDARD.encode(bytes))
+        }
         Value::List(items) => {
             let levels = deeper()?;
-            Json::Array(items.iter().map(|item| write(item, levels)).collect::<Result<_, _>>()?)
+            let mut written = Vec::new();
+            for item in items.iter() {
+                written.push(write(item, levels, budget)?);
+            }
+            Json::Array(written)
         }
         Value::Map(entries) => {
             let levels = deeper()?;
-            let entry = |(key, value): &(Key, Value)| Ok((key_text(key), write(value, levels)?));
-            Json::Object(entries.iter().map(entry).collect::<Result<_, Fault>>()?)
+            let mut written = serde_json::Map::new();
+            for (key, value) in entries.iter() {
+                let key = key_text(key);
+                budget.allocate(key.len())?;
+                written.insert(key, write(value, levels, budget)?);
+            }
+            Json::Object(written)
         }
         Value::Duration(nanos) => Json::from(duration_text(*nanos)),
         Value::Timestamp(time) => Json::from(timestamp_text(time)),
-        Value::Optional(Some(inner)) => write(inner, deeper()?)?,
+        Value::Optional(Some(inner)) => write(inner, deeper()?, budget)?,
         Value::Type(name) => Json::from(&**name),
         Value::Opaque(opaque) => Json::from(opaque.to_string()),
     })
