@@ -14,6 +14,7 @@ mod server;
 mod status;
 pub mod store;
 mod table;
+mod wire;
 
 pub use api::{Logs, LogsError, LogsRequest};
 pub use server::{Error, Handle, Options, start};

@@ -6,6 +6,7 @@ use crate::object;
 use crate::registry::builtin::NAMESPACES_BUCKET;
 use crate::schema::FieldError;
 use crate::status::{Failure, Named};
+use crate::wire;
 use serde_json::{Value, json};
 
 /// What is done about fields that nobody knows.
@@ -37,6 +38,9 @@ impl FieldValidation {
 pub(super) fn read(media: &str, body: &[u8]) -> Result<Decoded, Failure> {
     match media {
         "" | "application/json" => decode_json(body).map_err(|error| Failure::bad_request(json_error(&error, body))),
+        "application/vnd.kubernetes.protobuf" => wire::decode(body)
+            .map(|value| Decoded { value, duplicates: Vec::new() })
+            .map_err(|error| Failure::bad_request(error.to_string())),
         "application/yaml" => decode_yaml(body).map_err(|error| Failure::bad_request(error.to_string())),
         _ => Err(Failure::unsupported_media_type("application/json, application/yaml")),
     }
