@@ -2,6 +2,7 @@
 
 mod comprehension;
 
+use crate::ast::Operator;
 use crate::budget::{Budget, Exceeded};
 use crate::fault::Fault;
 use crate::library::Native;
@@ -28,49 +29,80 @@ impl Machine<'_> {
     /// The value of `node`. Recurses as deep as the tree, which the parser bounds; the larger cases have functions of
     /// their own, so that a level takes little of the stack.
     pub fn eval(&mut self, node: &Node) -> Result<Value, Located> {
-        let fail = |fault: Fault| Located { fault, at: node.at };
-        self.budget.step(1).map_err(|exceeded| fail(exceeded.into()))?;
+        self.pay(node, |budget| budget.step(1))?;
         match &node.op {
             Op::Constant(value) => Ok(value.clone()),
-            Op::Variable(_) | Op::Local(_) => self.variable(node).cloned().ok_or_else(|| self.unset(node)),
+            Op::Variable(_) | Op::Local(_) => match self.variable(node) {
+                Some(value) => Ok(value.clone()),
+                None => Err(self.unset(node)),
+            },
             Op::Select { operand, field, optional } => self.select(node, operand, field, *optional),
             Op::Has { operand, field } => self.has(node, operand, field),
             Op::Index { operand, index, optional } => self.index(node, operand, index, *optional),
             Op::Call { call, args } => self.call(node, *call, args),
-            Op::Not(operand) => {
-                let value = self.eval(operand)?;
-                not(&[value]).map_err(fail)
-            }
-            Op::Binary(operator, left, right) => {
-                let (left, right) = (self.eval(left)?, self.eval(right)?);
-                apply(*operator, &left, &right, self.budget).map_err(fail)
-            }
+            Op::Not(operand) => self.not(node, operand),
+            Op::Binary(operator, left, right) => self.binary(node, *operator, left, right),
             Op::And(terms) => self.logic(terms, false),
             Op::Or(terms) => self.logic(terms, true),
-            Op::Ternary(parts) => {
-                let [condition, then, otherwise] = &**parts;
-                match self.eval(condition)? {
-                    Value::Bool(true) => self.eval(then),
-                    Value::Bool(false) => self.eval(otherwise),
-                    _ => Err(fail(Fault::NoSuchOverload)),
-                }
-            }
+            Op::Ternary(parts) => self.ternary(node, parts),
             Op::List(items) => self.list(items),
             Op::Map(entries) => self.map(entries),
-            Op::Macro { kind, range, base, two, bodies } => {
-                let depth = self.locals.len();
-                let result = self.comprehension(node, *kind, range, *base, *two, bodies);
-                self.locals.truncate(depth);
-                result
-            }
+            Op::Macro { .. } => self.looped(node),
             Op::Regex { .. } => self.regex(node),
-            Op::OrElse { optional, other, unwrap } => match (self.eval(optional)?, unwrap) {
-                (Value::Optional(Some(value)), true) => Ok((*value).clone()),
-                (some @ Value::Optional(Some(_)), false) => Ok(some),
-                (Value::Optional(None), _) => self.eval(other),
-                _ => Err(fail(Fault::NoSuchOverload)),
-            },
-            Op::Unknown(name) => Err(fail(Fault::NoSuchAttribute(name.clone()))),
+            Op::OrElse { optional, other, unwrap } => self.or_else(node, optional, other, *unwrap),
+            Op::Unknown(name) => Err(Located { fault: Fault::NoSuchAttribute(name.clone()), at: node.at }),
+        }
+    }
+
+    fn not(&mut self, node: &Node, operand: &Node) -> Result<Value, Located> {
+        let value = self.eval(operand)?;
+        not(&[value]).map_err(|fault| Located { fault, at: node.at })
+    }
+
+    fn binary(
+        &mut self,
+        node: &Node,
+        operator: Operator,
+        left: &Node,
+        right: &Node,
+    ) -> Result<Value, Located> {
+        let left = self.eval(left)?;
+        let right = self.eval(right)?;
+        apply(operator, &left, &right, self.budget).map_err(|fault| Located { fault, at: node.at })
+    }
+
+    fn ternary(&mut self, node: &Node, parts: &[Node; 3]) -> Result<Value, Located> {
+        let [condition, then, otherwise] = parts;
+        let chosen = match self.eval(condition)? {
+            Value::Bool(true) => then,
+            Value::Bool(false) => otherwise,
+            _ => return Err(Located { fault: Fault::NoSuchOverload, at: node.at }),
+        };
+        self.eval(chosen)
+    }
+
+    fn looped(&mut self, node: &Node) -> Result<Value, Located> {
+        let Op::Macro { kind, range, base, two, bodies } = &node.op else {
+            return Err(Located { fault: Fault::NoSuchOverload, at: node.at });
+        };
+        let depth = self.locals.len();
+        let result = self.comprehension(node, *kind, range, *base, *two, bodies);
+        self.locals.truncate(depth);
+        result
+    }
+
+    fn or_else(
+        &mut self,
+        node: &Node,
+        optional: &Node,
+        other: &Node,
+        unwrap: bool,
+    ) -> Result<Value, Located> {
+        match (self.eval(optional)?, unwrap) {
+            (Value::Optional(Some(value)), true) => Ok((*value).clone()),
+            (some @ Value::Optional(Some(_)), false) => Ok(some),
+            (Value::Optional(None), _) => self.eval(other),
+            _ => Err(Located { fault: Fault::NoSuchOverload, at: node.at }),
         }
     }
 
@@ -258,22 +290,11 @@ impl Machine<'_> {
     fn map(&mut self, entries: &[(Node, Node, bool)]) -> Result<Value, Located> {
         let mut values: Vec<(Key, Value)> = Vec::with_capacity(entries.len());
         for (key_node, value_node, optional) in entries {
-            let fail = |fault: Fault| Located { fault, at: key_node.at };
             let key = self.eval(key_node)?;
-            let key = Key::from_value(&key)
-                .ok_or_else(|| fail(Fault::invalid(format!("unsupported key type: {}", key.type_name()))))?;
             let value = self.eval(value_node)?;
             self.pay(key_node, |budget| budget.allocate(size_of::<(Key, Value)>()))?;
-            match (optional, value) {
-                (false, value) => values.push((key, value)),
-                (true, Value::Optional(inner)) => values.extend(inner.map(|inner| (key, (*inner).clone()))),
-                (true, other) => {
-                    return Err(fail(Fault::invalid(format!(
-                        "cannot initialize optional entry from non-optional value of type {}",
-                        other.type_name()
-                    ))));
-                }
-            }
+            let entry = entry(&key, value, *optional).map_err(|fault| Located { fault, at: key_node.at })?;
+            values.extend(entry);
         }
         let count = values.len();
         let map = Map::new(values);
@@ -282,6 +303,20 @@ impl Machine<'_> {
             return Err(Located { fault: Fault::invalid("Failed with repeated key"), at });
         }
         Ok(Value::Map(map))
+    }
+}
+
+/// The entry of a map literal; `None` when its value is an empty optional.
+fn entry(key: &Value, value: Value, optional: bool) -> Result<Option<(Key, Value)>, Fault> {
+    let unsupported = || Fault::invalid(format!("unsupported key type: {}", key.type_name()));
+    let key = Key::from_value(key).ok_or_else(unsupported)?;
+    match (optional, value) {
+        (false, value) => Ok(Some((key, value))),
+        (true, Value::Optional(inner)) => Ok(inner.map(|inner| (key, (*inner).clone()))),
+        (true, other) => Err(Fault::invalid(format!(
+            "cannot initialize optional entry from non-optional value of type {}",
+            other.type_name()
+        ))),
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn global(name: &Arc<str>, args: Vec<Expr>, at: usize) -> Result<Kind
 }
 
 /// `target.name(args)`: a macro, or a plain call.
-pub(crate) fn member(target: Expr, name: &Arc<str>, args: Vec<Expr>, at: usize) -> Result<Kind, Error> {
+pub(crate) fn member(target: Box<Expr>, name: &Arc<str>, args: Vec<Expr>, at: usize) -> Result<Kind, Error> {
     if &**name == "bind" && args.len() == 3 && matches!(&target.kind, Kind::Ident(cel) if &**cel == "cel") {
         let (variables, mut rest) = variables(args, 1, at)?;
         let bodies = rest.split_off(1);
@@ -43,10 +43,10 @@ pub(crate) fn member(target: Expr, name: &Arc<str>, args: Vec<Expr>, at: usize) 
         _ => None,
     };
     let Some((kind, count)) = found else {
-        return Ok(Kind::Call { target: Some(Box::new(target)), name: name.clone(), args });
+        return Ok(Kind::Call { target: Some(target), name: name.clone(), args });
     };
     let (variables, bodies) = variables(args, count, at)?;
-    Ok(Kind::Macro { kind, range: Box::new(target), variables, bodies })
+    Ok(Kind::Macro { kind, range: target, variables, bodies })
 }
 
 /// Takes the first `count` arguments as names of variables.

@@ -14,7 +14,7 @@ use crate::position::Position;
 pub const MAX_SOURCE: usize = 100_000;
 
 /// The deepest tree that is built. Every walk over a tree recurses at most this deep.
-pub const MAX_DEPTH: u16 = 160;
+pub const MAX_DEPTH: u16 = 120;
 
 /// A source that is no expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,15 +52,18 @@ pub fn parse(source: &str) -> Result<Expr, Error> {
     }
     let tokens = lexer::tokens(source).map_err(locate)?;
     let mut parser = Parser { tokens, next: 0, depth: 0 };
-    let expr = parser.expr().map_err(locate)?;
+    let expr = parser.expr().map_err(|error| locate(*error))?;
     match parser.peek() {
-        Token::End => Ok(expr),
+        Token::End => Ok(*expr),
         other => Err(locate(Error::syntax(
             parser.at(),
             format!("extraneous input {} expecting <EOF>", other.describe()),
         ))),
     }
 }
+
+/// Boxed, because debug builds give each of the many values on the way down a place of its own on the stack.
+type Parsed = Result<Box<Expr>, Box<Error>>;
 
 struct Parser {
     tokens: Vec<Spanned>,
@@ -111,23 +114,21 @@ impl Parser {
         found
     }
 
-    fn expect(&mut self, symbol: &str) -> Result<(), Error> {
+    fn expect(&mut self, symbol: &str) -> Result<(), Box<Error>> {
         if self.accept(symbol) {
             return Ok(());
         }
-        Err(Error::syntax(
-            self.at(),
-            format!("mismatched input {} expecting '{symbol}'", self.peek().describe()),
-        ))
+        let message = format!("mismatched input {} expecting '{symbol}'", self.peek().describe());
+        Err(Error::syntax(self.at(), message).into())
     }
 
-    fn node(&self, kind: Kind, at: usize) -> Result<Expr, Error> {
-        let expr = Expr::new(kind, at);
+    fn node(&self, kind: Kind, at: usize) -> Parsed {
+        let expr = Box::new(Expr::new(kind, at));
         if expr.depth > MAX_DEPTH { Err(too_deep(at)) } else { Ok(expr) }
     }
 
     /// Guards every recursion: a pair of parentheses leaves no node behind, so the depth of nodes alone is not enough.
-    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, Box<Error>>) -> Result<T, Box<Error>> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(too_deep(self.at()));
@@ -137,7 +138,7 @@ impl Parser {
         parsed
     }
 
-    fn expr(&mut self) -> Result<Expr, Error> {
+    fn expr(&mut self) -> Parsed {
         self.nested(|this| {
             let condition = this.or()?;
             let at = this.at();
@@ -147,43 +148,43 @@ impl Parser {
             let then = this.or()?;
             this.expect(":")?;
             let otherwise = this.expr()?;
-            this.node(Kind::Ternary(Box::new(condition), Box::new(then), Box::new(otherwise)), at)
+            this.node(Kind::Ternary(condition, then, otherwise), at)
         })
     }
 
-    fn or(&mut self) -> Result<Expr, Error> {
+    fn or(&mut self) -> Parsed {
         let first = self.and()?;
         let at = self.at();
         if !matches!(self.peek(), Token::Symbol("||")) {
             return Ok(first);
         }
-        let mut terms = vec![first];
+        let mut terms = vec![*first];
         while self.accept("||") {
-            terms.push(self.and()?);
+            terms.push(*self.and()?);
         }
         self.node(Kind::Or(terms), at)
     }
 
-    fn and(&mut self) -> Result<Expr, Error> {
+    fn and(&mut self) -> Parsed {
         let first = self.binary(3)?;
         let at = self.at();
         if !matches!(self.peek(), Token::Symbol("&&")) {
             return Ok(first);
         }
-        let mut terms = vec![first];
+        let mut terms = vec![*first];
         while self.accept("&&") {
-            terms.push(self.binary(3)?);
+            terms.push(*self.binary(3)?);
         }
         self.node(Kind::And(terms), at)
     }
 
-    fn binary(&mut self, lowest: u8) -> Result<Expr, Error> {
+    fn binary(&mut self, lowest: u8) -> Parsed {
         let mut left = self.unary()?;
         while let Some(operator) = self.operator().filter(|operator| operator.precedence() >= lowest) {
             let at = self.at();
             self.next += 1;
             let right = self.binary(operator.precedence() + 1)?;
-            left = self.node(Kind::Binary(operator, Box::new(left), Box::new(right)), at)?;
+            left = self.node(Kind::Binary(operator, left, right), at)?;
         }
         Ok(left)
     }
@@ -207,96 +208,87 @@ impl Parser {
         })
     }
 
-    fn unary(&mut self) -> Result<Expr, Error> {
+    fn unary(&mut self) -> Parsed {
         let at = self.at();
         if self.accept("!") {
             let operand = self.nested(Self::unary)?;
-            return self.node(Kind::Not(Box::new(operand)), at);
+            return self.node(Kind::Not(operand), at);
         }
         if self.accept("-") {
-            match self.peek().clone() {
-                Token::Number(number) => {
-                    self.next += 1;
-                    let literal = 0_i64
-                        .checked_sub_unsigned(number)
-                        .ok_or_else(|| Error::syntax(at, "invalid int literal"))?;
-                    let literal = self.node(Kind::Literal(Literal::Int(literal)), at)?;
-                    return self.members(literal);
-                }
-                Token::Literal(Literal::Double(number)) => {
-                    self.next += 1;
-                    let literal = self.node(Kind::Literal(Literal::Double(-number)), at)?;
-                    return self.members(literal);
-                }
-                _ => {}
-            }
-            let operand = self.nested(Self::unary)?;
-            return self.node(Kind::Negate(Box::new(operand)), at);
+            return self.minus(at);
         }
         let primary = self.primary()?;
         self.members(primary)
     }
 
-    fn members(&mut self, mut expr: Expr) -> Result<Expr, Error> {
+    /// A minus before a number belongs to it.
+    fn minus(&mut self, at: usize) -> Parsed {
+        let literal = match *self.peek() {
+            Token::Number(number) => {
+                let number = 0_i64.checked_sub_unsigned(number);
+                Literal::Int(number.ok_or_else(|| Error::syntax(at, "invalid int literal"))?)
+            }
+            Token::Literal(Literal::Double(number)) => Literal::Double(-number),
+            _ => {
+                let operand = self.nested(Self::unary)?;
+                return self.node(Kind::Negate(operand), at);
+            }
+        };
+        self.next += 1;
+        let literal = self.node(Kind::Literal(literal), at)?;
+        self.members(literal)
+    }
+
+    fn members(&mut self, mut expr: Box<Expr>) -> Parsed {
         loop {
             let at = self.at();
-            if self.accept(".") {
-                let optional = self.accept("?");
-                let name_at = self.at();
-                let (name, quoted) = match self.take() {
-                    Token::Ident(name) => (name, false),
-                    Token::Quoted(name) => (name, true),
-                    other => {
-                        return Err(Error::syntax(
-                            name_at,
-                            format!("no viable alternative at input {}", other.describe()),
-                        ));
-                    }
-                };
-                let call_at = self.at();
-                expr = if !optional && !quoted && self.accept("(") {
-                    let args = self.arguments(")")?;
-                    let kind = macros::member(expr, &name, args, call_at)?;
-                    self.node(kind, call_at)?
-                } else {
-                    self.node(Kind::Select { operand: Box::new(expr), field: name, optional }, at)?
-                };
+            expr = if self.accept(".") {
+                self.member(expr, at)?
             } else if self.accept("[") {
                 let optional = self.accept("?");
                 let index = self.expr()?;
                 self.expect("]")?;
-                expr =
-                    self.node(Kind::Index { operand: Box::new(expr), index: Box::new(index), optional }, at)?;
+                self.node(Kind::Index { operand: expr, index, optional }, at)?
             } else if matches!(self.peek(), Token::Symbol("{")) && expr.dotted().is_some() {
                 self.next += 1;
                 let name = expr.dotted().unwrap_or_default();
                 let fields = self.fields()?;
-                expr = self.node(Kind::Message(Arc::from(name), fields), at)?;
+                self.node(Kind::Message(Arc::from(name), fields), at)?
             } else {
                 return Ok(expr);
             }
         }
     }
 
-    fn primary(&mut self) -> Result<Expr, Error> {
+    /// What follows a dot: a field, or a call.
+    fn member(&mut self, target: Box<Expr>, at: usize) -> Parsed {
+        let optional = self.accept("?");
+        let name_at = self.at();
+        let (name, quoted) = match self.take() {
+            Token::Ident(name) => (name, false),
+            Token::Quoted(name) => (name, true),
+            other => {
+                let message = format!("no viable alternative at input {}", other.describe());
+                return Err(Error::syntax(name_at, message).into());
+            }
+        };
+        let call_at = self.at();
+        if optional || quoted || !self.accept("(") {
+            return self.node(Kind::Select { operand: target, field: name, optional }, at);
+        }
+        let args = self.arguments(")")?;
+        let kind = macros::member(target, &name, args, call_at)?;
+        self.node(kind, call_at)
+    }
+
+    fn primary(&mut self) -> Parsed {
         let at = self.at();
-        let leading_dot = self.accept(".");
+        if self.accept(".") && !matches!(self.peek(), Token::Ident(_)) {
+            let message = format!("no viable alternative at input '.{}'", self.peek().describe());
+            return Err(Error::syntax(at, message).into());
+        }
         match self.take() {
-            Token::Ident(name) => {
-                let call_at = self.at();
-                if self.accept("(") {
-                    let args = self.arguments(")")?;
-                    let kind = macros::global(&name, args, call_at)?;
-                    return self.node(kind, call_at);
-                }
-                if RESERVED.contains(&&*name) {
-                    return Err(Error::new(at, format!("reserved identifier: {name}")));
-                }
-                self.node(Kind::Ident(name), at)
-            }
-            other if leading_dot => {
-                Err(Error::syntax(at, format!("no viable alternative at input '.{}'", other.describe())))
-            }
+            Token::Ident(name) => self.name(name, at),
             Token::Literal(literal) => self.node(Kind::Literal(literal), at),
             Token::Number(number) => {
                 let number = i64::try_from(number).map_err(|_| Error::syntax(at, "invalid int literal"))?;
@@ -315,20 +307,33 @@ impl Parser {
                 let entries = self.entries()?;
                 self.node(Kind::Map(entries), at)
             }
-            other => Err(Error::syntax(
-                at,
-                format!("mismatched input {} expecting an expression", other.describe()),
-            )),
+            other => {
+                let message = format!("mismatched input {} expecting an expression", other.describe());
+                Err(Error::syntax(at, message).into())
+            }
         }
     }
 
-    fn arguments(&mut self, close: &str) -> Result<Vec<Expr>, Error> {
+    fn name(&mut self, name: Arc<str>, at: usize) -> Parsed {
+        let call_at = self.at();
+        if self.accept("(") {
+            let args = self.arguments(")")?;
+            let kind = macros::global(&name, args, call_at)?;
+            return self.node(kind, call_at);
+        }
+        if RESERVED.contains(&&*name) {
+            return Err(Error::new(at, format!("reserved identifier: {name}")).into());
+        }
+        self.node(Kind::Ident(name), at)
+    }
+
+    fn arguments(&mut self, close: &str) -> Result<Vec<Expr>, Box<Error>> {
         let mut args = Vec::new();
         if self.accept(close) {
             return Ok(args);
         }
         loop {
-            args.push(self.expr()?);
+            args.push(*self.expr()?);
             if self.accept(close) {
                 return Ok(args);
             }
@@ -341,11 +346,11 @@ impl Parser {
         }
     }
 
-    fn items(&mut self) -> Result<Vec<Item>, Error> {
+    fn items(&mut self) -> Result<Vec<Item>, Box<Error>> {
         let mut items = Vec::new();
         while !self.accept("]") {
             let optional = self.accept("?");
-            items.push(Item { value: self.expr()?, optional });
+            items.push(Item { value: *self.expr()?, optional });
             if !self.accept(",") {
                 self.expect("]")?;
                 break;
@@ -354,13 +359,13 @@ impl Parser {
         Ok(items)
     }
 
-    fn entries(&mut self) -> Result<Vec<Entry>, Error> {
+    fn entries(&mut self) -> Result<Vec<Entry>, Box<Error>> {
         let mut entries = Vec::new();
         while !self.accept("}") {
             let optional = self.accept("?");
             let key = self.expr()?;
             self.expect(":")?;
-            entries.push(Entry { key, value: self.expr()?, optional });
+            entries.push(Entry { key: *key, value: *self.expr()?, optional });
             if !self.accept(",") {
                 self.expect("}")?;
                 break;
@@ -369,21 +374,19 @@ impl Parser {
         Ok(entries)
     }
 
-    fn fields(&mut self) -> Result<Vec<(Arc<str>, Expr)>, Error> {
+    fn fields(&mut self) -> Result<Vec<(Arc<str>, Expr)>, Box<Error>> {
         let mut fields = Vec::new();
         while !self.accept("}") {
             let at = self.at();
             let name = match self.take() {
                 Token::Ident(name) | Token::Quoted(name) => name,
                 other => {
-                    return Err(Error::syntax(
-                        at,
-                        format!("mismatched input {} expecting a field", other.describe()),
-                    ));
+                    let message = format!("mismatched input {} expecting a field", other.describe());
+                    return Err(Error::syntax(at, message).into());
                 }
             };
             self.expect(":")?;
-            fields.push((name, self.expr()?));
+            fields.push((name, *self.expr()?));
             if !self.accept(",") {
                 self.expect("}")?;
                 break;
@@ -393,6 +396,6 @@ impl Parser {
     }
 }
 
-fn too_deep(at: usize) -> Error {
-    Error::new(at, format!("expression recursion limit exceeded: {MAX_DEPTH}"))
+fn too_deep(at: usize) -> Box<Error> {
+    Error::new(at, format!("expression recursion limit exceeded: {MAX_DEPTH}")).into()
 }

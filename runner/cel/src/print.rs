@@ -149,8 +149,7 @@ fn expr(node: &Expr, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Kind::Negate(of) => {
             f.write_char('-')?;
             // A minus before a number would be read as its sign.
-            let number = matches!(of.kind, Kind::Literal(Literal::Int(_) | Literal::Double(_)));
-            if number { parenthesized(of, f) } else { operand(of, 6, f) }
+            if begins_with_number(of) { parenthesized(of, f) } else { operand(of, 6, f) }
         }
         Kind::Binary(operator, left, right) => {
             operand(left, operator.precedence(), f)?;
@@ -207,6 +206,17 @@ fn expr(node: &Expr, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             }
             f.write_char(')')
         }
+    }
+}
+
+/// Whether the first token of what is printed is a number.
+fn begins_with_number(node: &Expr) -> bool {
+    match &node.kind {
+        Kind::Literal(Literal::Int(_) | Literal::Double(_)) => true,
+        Kind::Select { operand, .. } | Kind::Index { operand, .. } => begins_with_number(operand),
+        Kind::Call { target: Some(target), .. } => begins_with_number(target),
+        Kind::Macro { kind, range, .. } => *kind != Macro::Bind && begins_with_number(range),
+        _ => false,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::escape::escape;
 use crate::fault::Fault;
 use crate::library::time;
 use crate::types::{Field, ListType, Object, Type};
-use crate::value::{Identity, Key, List, Map, Value};
+use crate::value::{Identity, Key, List, MAX_READ, Map, Value};
 
 /// Whether a structural schema is that of a whole object, whose `apiVersion`, `kind` and `metadata` rules may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +45,9 @@ impl Type {
     /// Reads JSON by this type. A part that is not what the type says is read as it is.
     ///
     /// # Errors
-    /// [`Fault::TooDeep`] for more than 256 levels.
+    /// [`Fault::TooDeep`] for more than 160 levels, which no parser of JSON text gives.
     pub fn value(&self, json: &Json) -> Result<Value, Fault> {
-        read(self, json, 256)
+        read(self, json, MAX_READ)
     }
 }
 
@@ -162,8 +162,49 @@ fn identity(schema: &Json) -> Identity {
 }
 
 fn read(ty: &Type, json: &Json, levels: usize) -> Result<Value, Fault> {
-    let deeper = || levels.checked_sub(1).ok_or(Fault::TooDeep(256));
+    match (ty, json) {
+        (Type::Optional(inner), json) if !json.is_null() => read(inner, json, levels).map(Value::some),
+        (_, Json::Array(items)) => {
+            read_list(ty, items, levels.checked_sub(1).ok_or(Fault::TooDeep(MAX_READ))?)
+        }
+        (_, Json::Object(entries)) => {
+            read_map(ty, entries, levels.checked_sub(1).ok_or(Fault::TooDeep(MAX_READ))?)
+        }
+        _ => read_scalar(ty, json),
+    }
+}
+
+fn read_list(ty: &Type, items: &[Json], levels: usize) -> Result<Value, Fault> {
+    let (item_type, identity) = match ty {
+        Type::List(list) => (&list.item, list.identity.clone()),
+        _ => (&Type::Dyn, Identity::Sequence),
+    };
+    let mut values = Vec::with_capacity(items.len());
+    for item in items {
+        values.push(read(item_type, item, levels)?);
+    }
+    Ok(Value::List(List::with_identity(values, identity)))
+}
+
+fn read_map(ty: &Type, entries: &JsonMap<String, Json>, levels: usize) -> Result<Value, Fault> {
+    let mut values = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
+        let (name, ty) = match ty {
+            Type::Object(object) => match object.fields.iter().find(|field| *field.key == **key) {
+                Some(field) => (field.name.clone(), &field.ty),
+                None => (Arc::from(key.as_str()), object.rest.as_ref().unwrap_or(&Type::Dyn)),
+            },
+            Type::Map(entry) => (Arc::from(key.as_str()), &entry.1),
+            _ => (Arc::from(key.as_str()), &Type::Dyn),
+        };
+        values.push((Key::String(name), read(ty, value, levels)?));
+    }
+    Ok(Value::Map(Map::new(values)))
+}
+
+fn read_scalar(ty: &Type, json: &Json) -> Result<Value, Fault> {
     Ok(match (ty, json) {
+        (Type::Optional(_), Json::Null) => Value::none(),
         (Type::Double, Json::Number(number)) => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
         (Type::Int, Json::Number(number)) => match number.as_f64() {
             // `5.0` is a whole number in JSON schemas.
@@ -172,54 +213,16 @@ fn read(ty: &Type, json: &Json, levels: usize) -> Result<Value, Fault> {
             }
             _ => Value::from_json(json)?,
         },
-        (Type::Timestamp, Json::String(text)) => time::parse_timestamp(text)
-            .or_else(|| time::parse_date(text))
-            .map_or_else(|| text.as_str().into(), Value::Timestamp),
+        (Type::Timestamp, Json::String(text)) => {
+            let time = time::parse_timestamp(text).or_else(|| time::parse_date(text));
+            time.map_or_else(|| text.as_str().into(), Value::Timestamp)
+        }
         (Type::Duration, Json::String(text)) => {
             time::parse_loose_duration(text).map_or_else(|| text.as_str().into(), Value::Duration)
         }
         (Type::Bytes, Json::String(text)) => {
             STANDARD.decode(text).map_or_else(|_| text.as_str().into(), |bytes| Value::Bytes(bytes.into()))
         }
-        (Type::List(list), Json::Array(items)) => {
-            let levels = deeper()?;
-            let items = items.iter().map(|item| read(&list.item, item, levels)).collect::<Result<_, _>>()?;
-            Value::List(List::with_identity(items, list.identity.clone()))
-        }
-        (Type::Map(entry), Json::Object(entries)) => {
-            let levels = deeper()?;
-            let read = |(key, value): (&String, &Json)| {
-                Ok((Key::String(key.as_str().into()), read(&entry.1, value, levels)?))
-            };
-            Value::Map(entries.iter().map(read).collect::<Result<_, Fault>>()?)
-        }
-        (Type::Object(object), Json::Object(entries)) => {
-            let levels = deeper()?;
-            let mut read_entries = Vec::with_capacity(entries.len());
-            for (key, value) in entries {
-                let declared = object.fields.iter().find(|field| *field.key == **key);
-                let (name, ty) = match (declared, &object.rest) {
-                    (Some(field), _) => (field.name.clone(), &field.ty),
-                    (None, Some(rest)) => (key.as_str().into(), rest),
-                    (None, None) => (key.as_str().into(), &Type::Dyn),
-                };
-                read_entries.push((Key::String(name), read(ty, value, levels)?));
-            }
-            Value::Map(Map::new(read_entries))
-        }
-        (Type::Optional(_), Json::Null) => Value::none(),
-        (Type::Optional(inner), json) => Value::some(read(inner, json, levels)?),
-        (_, Json::Array(items)) => {
-            let levels = deeper()?;
-            Value::list(items.iter().map(|item| read(&Type::Dyn, item, levels)).collect::<Result<_, _>>()?)
-        }
-        (_, Json::Object(entries)) => {
-            let levels = deeper()?;
-            let read = |(key, value): (&String, &Json)| {
-                Ok((Key::String(key.as_str().into()), read(&Type::Dyn, value, levels)?))
-            };
-            Value::Map(entries.iter().map(read).collect::<Result<_, Fault>>()?)
-        }
-        (_, scalar) => Value::from_json(scalar)?,
+        _ => Value::from_json(json)?,
     })
 }

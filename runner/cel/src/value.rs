@@ -15,6 +15,7 @@ pub use collection::{Identity, Key, List, Map};
 pub use opaque::Opaque;
 
 pub(crate) use equality::{compare, equal, position_of};
+pub(crate) use json::MAX_READ;
 pub(crate) use number::{double_to_int, double_to_uint};
 pub(crate) use text::{duration_text, format_double, timestamp_text};
 

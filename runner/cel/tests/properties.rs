@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_checked_fails_only_for_its_data(source in sources()) {
+    fn a_checked_expression_gives_what_its_type_says(source in sources()) {
         let env = Env::new()
             .with("x", Type::Dyn)
             .with("l", Type::list(Type::Int))

@@ -249,17 +249,7 @@ impl Machine<'_> {
                 _ => return Err(fail(Fault::NoSuchOverload)),
             }
         }
-        let keys: Vec<Key> = entries.iter().map(|(key, _)| key.clone()).collect();
-        let map = Map::new(entries);
-        if map.len() < keys.len() {
-            let mut keys = keys;
-            keys.sort();
-            let twice = keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].to_value());
-            let shown = twice.and_then(|key| key.to_json().ok()).unwrap_or_default();
-            let shown = shown.as_str().map_or_else(|| shown.to_string(), ToOwned::to_owned);
-            return Err(fail(Fault::invalid(format!("insert failed: key {shown} already exists"))));
-        }
-        Ok(Value::Map(map))
+        distinct(entries).map(Value::Map).map_err(fail)
     }
 
     fn sort_by(
@@ -281,4 +271,18 @@ impl Machine<'_> {
         }
         sort::by_keys(list, &keys, self.budget).map_err(|fault| Located { fault, at: node.at })
     }
+}
+
+/// A map of entries that all have different keys.
+fn distinct(entries: Vec<(Key, Value)>) -> Result<Map, Fault> {
+    let mut keys: Vec<Key> = entries.iter().map(|(key, _)| key.clone()).collect();
+    let map = Map::new(entries);
+    if map.len() == keys.len() {
+        return Ok(map);
+    }
+    keys.sort();
+    let twice = keys.windows(2).find(|pair| matches!(pair, [a, b] if a == b)).and_then(<[Key]>::first);
+    let shown = twice.and_then(|key| key.to_value().to_json().ok()).unwrap_or_default();
+    let shown = shown.as_str().map_or_else(|| shown.to_string(), ToOwned::to_owned);
+    Err(Fault::invalid(format!("insert failed: key {shown} already exists")))
 }

@@ -12,14 +12,14 @@ use crate::fault::Fault;
 /// inside of envelopes.
 const MAX_NESTING: usize = 100;
 
-/// How deep JSON may nest to be read: more than any parser of text lets through.
-const MAX_READ: usize = 256;
+/// How deep JSON may nest to be read: more than parsers of text let through.
+pub(crate) const MAX_READ: usize = 160;
 
 impl Value {
     /// Reads JSON without knowing its type: whole numbers are ints (uints beyond their range), other numbers doubles.
     ///
     /// # Errors
-    /// [`Fault::TooDeep`] for more than 256 levels, which no parser of JSON text gives.
+    /// [`Fault::TooDeep`] for more than 160 levels, which no parser of JSON text gives.
     pub fn from_json(json: &Json) -> Result<Self, Fault> {
         read(json, MAX_READ)
     }
@@ -76,8 +76,35 @@ fn write(value: &Value, levels: usize, budget: &mut Budget) -> Result<Json, Faul
     budget.step(1)?;
     budget.allocate(size_of::<Json>())?;
     let deeper = || levels.checked_sub(1).ok_or(Fault::TooDeep(MAX_NESTING));
+    match value {
+        Value::List(items) => write_list(items, deeper()?, budget),
+        Value::Map(entries) => write_map(entries, deeper()?, budget),
+        Value::Optional(Some(inner)) => write(inner, deeper()?, budget),
+        scalar => write_scalar(scalar, budget),
+    }
+}
+
+fn write_list(items: &[Value], levels: usize, budget: &mut Budget) -> Result<Json, Fault> {
+    let mut written = Vec::new();
+    for item in items {
+        written.push(write(item, levels, budget)?);
+    }
+    Ok(Json::Array(written))
+}
+
+fn write_map(entries: &[(Key, Value)], levels: usize, budget: &mut Budget) -> Result<Json, Fault> {
+    let mut written = serde_json::Map::new();
+    for (key, value) in entries {
+        let key = key_text(key);
+        budget.allocate(key.len())?;
+        written.insert(key, write(value, levels, budget)?);
+    }
+    Ok(Json::Object(written))
+}
+
+fn write_scalar(value: &Value, budget: &mut Budget) -> Result<Json, Fault> {
     Ok(match value {
-        Value::Null | Value::Optional(None) => Json::Null,
+        Value::Null | Value::Optional(_) | Value::List(_) | Value::Map(_) => Json::Null,
         Value::Bool(value) => Json::Bool(*value),
         Value::Int(value) => Json::from(*value),
         Value::Uint(value) => Json::from(*value),
@@ -92,27 +119,8 @@ fn write(value: &Value, levels: usize, budget: &mut Budget) -> Result<Json, Faul
             budget.allocate(bytes.len().saturating_mul(2))?;
             Json::from(STANDARD.encode(bytes))
         }
-        Value::List(items) => {
-            let levels = deeper()?;
-            let mut written = Vec::new();
-            for item in items.iter() {
-                written.push(write(item, levels, budget)?);
-            }
-            Json::Array(written)
-        }
-        Value::Map(entries) => {
-            let levels = deeper()?;
-            let mut written = serde_json::Map::new();
-            for (key, value) in entries.iter() {
-                let key = key_text(key);
-                budget.allocate(key.len())?;
-                written.insert(key, write(value, levels, budget)?);
-            }
-            Json::Object(written)
-        }
         Value::Duration(nanos) => Json::from(duration_text(*nanos)),
         Value::Timestamp(time) => Json::from(timestamp_text(time)),
-        Value::Optional(Some(inner)) => write(inner, deeper()?, budget)?,
         Value::Type(name) => Json::from(&**name),
         Value::Opaque(opaque) => Json::from(opaque.to_string()),
     })
