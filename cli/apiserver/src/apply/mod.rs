@@ -10,6 +10,7 @@ mod set;
 #[cfg(test)]
 mod tests;
 mod typed;
+mod words;
 
 pub use set::{Element, Set};
 
@@ -176,10 +177,9 @@ fn merge(
     let comparison = place.compare(&current, &merged).without(&ignored);
     yield_to(&mut managers, Some(&owner), &comparison, force)?;
     strip_own(&mut managers);
+    // An applier that claims what is already so has changed nothing, and gets no time.
     if live.is_none() || !same(&current, &merged) {
         managers.touch(&owner, writer.time);
-    } else if let Some(entry) = managers.entries.iter_mut().find(|entry| entry.owner.is(&owner)) {
-        entry.time.get_or_insert_with(|| writer.time.to_owned());
     }
     let mut result = merged;
     managers.write(&mut result);
@@ -221,7 +221,11 @@ fn release(place: Place<'_>, merged: &Value, managers: &Managers, last: &Set) ->
     let kept = all(place.paths(&bare)).union(&all(owned));
     let without_unowned = place.remove(merged, &whole.difference(&kept));
     let rest = all(place.paths(&without_unowned));
-    place.remove(merged, &whole.difference(&rest).intersection(&last))
+    let gone = whole.difference(&rest).intersection(&last);
+    match place.remove(merged, &gone) {
+        Value::Null => json!({}),
+        left => left,
+    }
 }
 
 /// Takes from all owners but one what a write has changed or removed.

@@ -251,9 +251,15 @@ fn solid(mut spec: Value) -> Value {
     spec
 }
 
-/// The same object whatever the order of its keyed lists.
+/// The same object whatever the order of its keyed lists and of the writes that made it.
 fn unordered(object: &Value) -> Value {
     let mut object = object.clone();
+    if let Some(entries) = object["metadata"].get_mut("managedFields").and_then(Value::as_array_mut) {
+        for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+            entry.remove("time");
+        }
+        entries.sort_by_key(ToString::to_string);
+    }
     for name in ["list", "set"] {
         if let Some(items) = object["spec"].get_mut(name).and_then(Value::as_array_mut) {
             items.sort_by_key(ToString::to_string);

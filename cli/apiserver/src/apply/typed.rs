@@ -1,6 +1,7 @@
 //! Walking values by their schema: which paths they have, how two differ, how one is merged into another.
 
 use super::set::{Element, Set};
+use super::words;
 use crate::schema::{ListType, Node, Type, object_meta};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -184,11 +185,6 @@ impl<'a> Place<'a> {
 
     fn type_fault(self, value: &Value) -> Option<String> {
         let node = self.node?;
-        let shown = |value: &Value| match value {
-            Value::Object(_) => "map".to_owned(),
-            Value::Array(_) => "list".to_owned(),
-            other => format!("&{{{}}}", other.as_str().map_or_else(|| other.to_string(), str::to_owned)),
-        };
         if value.is_null() || node.types.len() != 1 {
             return None;
         }
@@ -198,12 +194,15 @@ impl<'a> Place<'a> {
             | (Type::String, Value::String(_))
             | (Type::Boolean, Value::Bool(_))
             | (Type::Integer | Type::Number, Value::Number(_)) => None,
-            (Type::Object, other) => Some(format!("expected map, got {}", shown(other))),
-            (Type::Array, other) => Some(format!("expected list, got {}", shown(other))),
-            (Type::String, other) => Some(format!("expected string, got {}", shown(other))),
-            (Type::Boolean, other) => Some(format!("expected boolean, got {}", shown(other))),
+            (Type::Object, other) => Some(format!("expected map, got &{{{}}}", words::plain(other))),
+            (Type::Array, other) => Some(format!("expected list, got &{{{}}}", words::plain(other))),
+            (Type::String, other) => Some(format!(
+                "expected string, got &value.valueUnstructured{{Value:{}}}",
+                words::exact(other)
+            )),
+            (Type::Boolean, other) => Some(format!("expected boolean, got &{{{}}}", words::plain(other))),
             (Type::Integer | Type::Number, other) => {
-                Some(format!("expected numeric (int or float), got {}", shown(other)))
+                Some(format!("expected numeric (int or float), got {}", words::kind(other)))
             }
         }
     }
@@ -261,12 +260,6 @@ impl<'a> Place<'a> {
         path: &mut Vec<Element>,
         found: &mut Comparison,
     ) {
-        let leaf = |found: &mut Comparison, path: &[Element]| match (old, new) {
-            (None, Some(_)) => found.added.insert(path),
-            (Some(_), None) => found.removed.insert(path),
-            (Some(old), Some(new)) if !same(old, new) => found.modified.insert(path),
-            _ => {}
-        };
         // An absent or null side takes the shape of the other.
         match (self.present(old), self.present(new)) {
             (Some(Shape::Map(left)), Some(Shape::Map(right))) => {
@@ -279,7 +272,35 @@ impl<'a> Place<'a> {
             }
             (Some(Shape::List(left)), None) => self.pairs(left, &[], path, found, (old, new)),
             (None, Some(Shape::List(right))) => self.pairs(&[], right, path, found, (old, new)),
-            _ => leaf(found, path),
+            (Some(left @ (Shape::Map(_) | Shape::List(_))), Some(right)) => {
+                self.exchange(left, right, path, found, (old, new));
+            }
+            (Some(left), Some(right @ (Shape::Map(_) | Shape::List(_)))) => {
+                self.exchange(left, right, path, found, (old, new));
+            }
+            _ => ends((old, new), path, found, true),
+        }
+    }
+
+    /// Something of one shape has been replaced by something of another: the parts of the one are gone, those of the
+    /// other have come.
+    fn exchange(
+        self,
+        left: Shape<'_>,
+        right: Shape<'_>,
+        path: &mut Vec<Element>,
+        found: &mut Comparison,
+        whole: (Option<&Value>, Option<&Value>),
+    ) {
+        match left {
+            Shape::Map(fields) => self.map(fields, &Map::new(), path, found, whole),
+            Shape::List(items) => self.pairs(items, &[], path, found, whole),
+            Shape::Leaf => ends(whole, path, found, true),
+        }
+        match right {
+            Shape::Map(fields) => self.map(&Map::new(), fields, path, found, whole),
+            Shape::List(items) => self.pairs(&[], items, path, found, whole),
+            Shape::Leaf => ends(whole, path, found, true),
         }
     }
 
@@ -425,7 +446,7 @@ impl<'a> Place<'a> {
         merged
     }
 
-    /// Takes the paths of a set out of a value. What is left empty by that goes, too.
+    /// Takes the paths of a set out of a value. What is left empty by that is null.
     pub fn remove(self, value: &Value, set: &Set) -> Value {
         match self.shape(value) {
             Shape::Leaf => value.clone(),
@@ -440,12 +461,9 @@ impl<'a> Place<'a> {
                         kept.insert(name.clone(), field.clone());
                         continue;
                     };
-                    let rest = self.field(name).remove(field, below);
-                    if !is_empty(&rest) || is_empty(field) {
-                        kept.insert(name.clone(), rest);
-                    }
+                    kept.insert(name.clone(), self.field(name).remove(field, below));
                 }
-                Value::Object(kept)
+                if kept.is_empty() { Value::Null } else { Value::Object(kept) }
             }
             Shape::List(items) => {
                 let mut kept = Vec::with_capacity(items.len());
@@ -462,7 +480,7 @@ impl<'a> Place<'a> {
                         None => item.clone(),
                     });
                 }
-                Value::Array(kept)
+                if kept.is_empty() { Value::Null } else { Value::Array(kept) }
             }
         }
     }
@@ -476,14 +494,6 @@ fn ends((old, new): (Option<&Value>, Option<&Value>), path: &[Element], found: &
         (Some(_), None) => found.removed.insert(path),
         (Some(old), Some(new)) if leaf && !same(old, new) => found.modified.insert(path),
         _ => {}
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Object(fields) => fields.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        other => other.is_null(),
     }
 }
 

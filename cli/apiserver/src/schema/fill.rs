@@ -1,4 +1,4 @@
-//! Defaults.
+//! Defaults, and what else makes an object canonical.
 
 use super::node::{Additional, Node};
 use serde_json::Value;
@@ -63,6 +63,21 @@ pub(super) fn drop_nulls(node: &Node, value: &mut Value) {
                 drop_nulls(node, item);
             }
         }
+        _ => {}
+    }
+}
+
+/// Makes integers of floats that are whole, since they are written without a fraction.
+pub(super) fn integers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0);
+            if let Some(integer) = whole.and_then(|float| format!("{float:.0}").parse::<i64>().ok()) {
+                *value = Value::from(integer);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(integers),
+        Value::Object(fields) => fields.values_mut().for_each(integers),
         _ => {}
     }
 }

@@ -43,6 +43,8 @@ use value::Check;
 #[derive(Debug, Clone)]
 pub struct Schema {
     root: Node,
+    /// Whether this is a built-in type, which has no empty maps and lists.
+    builtin: bool,
 }
 
 impl Schema {
@@ -82,7 +84,7 @@ impl Schema {
         if let (true, Some(detail)) = (errors.is_empty(), unsupported) {
             errors.push(FieldError::invalid(at, Value::String(String::new()), detail));
         }
-        if errors.is_empty() { Ok(Self { root }) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { root, builtin: false }) } else { Err(errors) }
     }
 
     /// What may not stand at the root of a schema if the resource has a status subresource; to be asked besides
@@ -96,18 +98,25 @@ impl Schema {
     /// object metadata and is otherwise open.
     #[must_use]
     pub fn builtin(group: &str, kind: &str) -> Self {
-        Self { root: builtin::node(group, kind) }
+        Self { root: builtin::node(group, kind), builtin: true }
     }
 
-    /// Fills in defaults, outermost first. Nulls that are not allowed are dropped where no default stands in for them.
+    /// Fills in defaults, outermost first.
     pub fn fill(&self, object: &mut Value) {
         fill::fill(&self.root, object);
-        fill::drop_nulls(&self.root, object);
     }
 
-    /// Removes every field that the schema does not know and returns their paths, sorted.
+    /// Brings an object that has just been read into its canonical form: removes every field that the schema does not
+    /// know and returns their paths, sorted; drops nulls that are not allowed and that no default stands in for, and
+    /// empty metadata, and in built-in types other empty maps and lists; makes whole numbers integers.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
-        Pruner::run(&self.root, object, true)
+        let unknown = Pruner::run(&self.root, object, true);
+        fill::drop_nulls(&self.root, object);
+        if self.builtin {
+            builtin::drop_empty(&self.root, object);
+        }
+        fill::integers(object);
+        unknown
     }
 
     /// The paths of the fields that [`Schema::prune`] would remove, sorted.

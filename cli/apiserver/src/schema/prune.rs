@@ -65,6 +65,9 @@ impl Pruner {
     fn meta(&mut self, name: &str, value: &mut Value, at: &str) {
         if name == "metadata" {
             self.visit(Some(object_meta()), value, at, false);
+            if let Value::Object(fields) = value {
+                fields.retain(|_, field| !is_zero(field));
+            }
         }
     }
 
@@ -96,5 +99,16 @@ impl Pruner {
             }
             _ => {}
         }
+    }
+}
+
+/// Whether a field of metadata is as good as missing.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
     }
 }

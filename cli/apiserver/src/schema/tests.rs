@@ -134,6 +134,7 @@ fn defaults_are_filled_from_the_outside_in() {
         "l": {"type": "array", "items": object(json!({"c": {"type": "boolean", "default": true}}))},
     })));
     let mut value = json!({"spec": {"n": null, "m": null, "z": null, "l": [{}]}});
+    schema.prune(&mut value);
     schema.fill(&mut value);
     assert_eq!(value["spec"], json!({"a": {"b": 7}, "n": null, "m": "y", "l": [{"c": true}]}));
 }

@@ -6,6 +6,9 @@ use super::node::{Additional, Checks, Node, Type};
 use super::{format, path};
 use serde_json::{Number, Value, json};
 
+/// The largest integer up to which floats stand for all of them.
+const EXACT: f64 = 9_007_199_254_740_991.0;
+
 /// What came of a check: the errors, and how much fitted, by which the most telling of several alternatives is chosen.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
@@ -104,7 +107,7 @@ impl Check<'_> {
         };
         let whole = found == Type::Number
             && node.allows(Type::Integer)
-            && value.as_f64().is_some_and(|number| number.fract() == 0.0);
+            && value.as_f64().is_some_and(|number| number.fract() == 0.0 && number.abs() <= EXACT);
         let widened = found == Type::Integer && node.allows(Type::Number);
         let fits = node.allows(found) || whole || widened;
         if let Some(wanted) = &node.checks.format {

@@ -127,6 +127,30 @@ fn flagged<'a>(mut node: Node, flags: impl Iterator<Item = &'a str>) -> Node {
     node
 }
 
+/// Lists that are written even if they are empty.
+const KEPT: [&str; 3] = ["rules", "containers", "endpoints"];
+
+/// Removes empty maps and lists, which built-in types do not tell from missing ones. Empty objects stay.
+pub(super) fn drop_empty(node: &Node, value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.retain(|name, field| {
+            let Some(below) = node.field(name) else { return true };
+            drop_empty(below, field);
+            match field {
+                Value::Array(items) => !items.is_empty() || KEPT.contains(&name.as_str()),
+                Value::Object(entries) => !entries.is_empty() || below.additional.is_none(),
+                _ => true,
+            }
+        }),
+        Value::Array(items) => {
+            if let Some(node) = &node.items {
+                items.iter_mut().for_each(|item| drop_empty(node, item));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// A schema as OpenAPI v3 shows it.
 pub(super) fn open_api(node: &Node) -> Value {
     let mut schema = serde_json::Map::new();

@@ -123,14 +123,14 @@ pub(in crate::schema) fn check(
         let program = match environment.condition(&rule.rule, rule.optional_old) {
             Ok(program) => program,
             Err(detail) => {
-                errors.push(FieldError::invalid(path::child(&at, "rule"), shown(source), detail));
+                errors.push(FieldError::invalid(path::child(&at, "rule"), source.clone(), detail));
                 continue;
             }
         };
         if let Some(text) = &rule.message_expression
             && let Err(detail) = environment.text(text, rule.optional_old)
         {
-            errors.push(FieldError::invalid(path::child(&at, "messageExpression"), shown(source), detail));
+            errors.push(FieldError::invalid(path::child(&at, "messageExpression"), source.clone(), detail));
         }
         if program.uses_old() {
             if let Some(list) = uncorrelatable {
@@ -144,19 +144,6 @@ pub(in crate::schema) fn check(
             errors.push(FieldError::invalid(path::child(&at, "optionalOldSelf"), optional.clone(), detail));
         }
     }
-}
-
-/// A rule as messages show it.
-fn shown(rule: &Value) -> Value {
-    let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
-    json!({
-        "Rule": text("rule"),
-        "Message": text("message"),
-        "MessageExpression": text("messageExpression"),
-        "Reason": rule.get("reason"),
-        "FieldPath": text("fieldPath"),
-        "OptionalOldSelf": rule.get("optionalOldSelf"),
-    })
 }
 
 /// Follows a path of the form `.a.b['c']` through a schema and returns it as field paths are written, or nothing if it

@@ -1,0 +1,54 @@
+//! Values in the words of messages about configurations that cannot be merged.
+
+use serde_json::Value;
+
+/// The name of a value's type.
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// A value without quotes.
+pub(super) fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let fields: Vec<String> =
+                fields.into_iter().map(|(name, value)| format!("{name}:{}", plain(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+/// A value with its type.
+pub(super) fn exact(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => crate::schema::quote(text),
+        Value::Array(items) => {
+            format!("{}{{{}}}", kind(value), items.iter().map(exact).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let fields: Vec<String> = fields
+                .into_iter()
+                .map(|(name, value)| format!("{}:{}", crate::schema::quote(name), exact(value)))
+                .collect();
+            format!("{}{{{}}}", kind(value), fields.join(", "))
+        }
+        scalar => scalar.to_string(),
+    }
+}
