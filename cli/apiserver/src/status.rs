@@ -188,6 +188,11 @@ impl Failure {
         Self::new(500, "InternalError", format!("Internal error occurred: {error}"), Some(details))
     }
 
+    /// The request could not be carried out, for a reason that the API has no word for.
+    pub fn unclassified(message: impl Into<String>) -> Self {
+        Self::new(500, "", message, None)
+    }
+
     /// The server is going down.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(503, "ServiceUnavailable", message, None)
@@ -207,8 +212,11 @@ impl Failure {
     pub fn body(&self) -> Value {
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.0.message, "reason": self.0.reason, "code": self.0.code,
+            "message": self.0.message, "code": self.0.code,
         });
+        if !self.0.reason.is_empty() {
+            body["reason"] = json!(self.0.reason);
+        }
         if let Some(details) = &self.0.details {
             body["details"] = details.clone();
         }

@@ -128,13 +128,12 @@ impl Api {
             );
             return Err(Failure::conflict(&call.named(), &call.target.name, &why).into());
         }
-        let mut config = config.clone();
-        self.place(call, &mut config)?;
-        self.vet(call, &mut config, duplicates.to_vec())?;
         let now = object::now();
         let version = call.api_version();
         let writer = self.writer(call, manager, &version, &now);
-        let value = apply::apply(&call.version.schema, None, &config, &writer, *force).map_err(refused)?;
+        let mut value = apply::apply(&call.version.schema, None, config, &writer, *force).map_err(refused)?;
+        self.place(call, &mut value)?;
+        self.vet(call, &mut config.clone(), duplicates.to_vec())?;
         match self.insert(call, value, dry_run, Some(Value::Null)).await {
             // Somebody else was faster: then it is an apply to that object.
             Err(failure) if failure.reason() == "AlreadyExists" && !dry_run => Err(Lost::Race),
@@ -162,14 +161,13 @@ impl Api {
                 (patch::strategic(&call.version.schema, &old, changes).map_err(unpatchable)?, false)
             }
             Patch::Apply { config, manager, force } => {
-                let mut config = config.clone();
-                self.place(call, &mut config)?;
-                self.vet(call, &mut config, duplicates.to_vec())?;
-                check_uid(call, &config, &old)?;
+                check_uid(call, config, &old)?;
+                self.place(call, &mut config.clone())?;
                 let now = object::now();
                 let version = call.api_version();
                 let writer = self.writer(call, manager, &version, &now);
-                let new = apply::apply(&call.version.schema, Some(&old), &config, &writer, *force).map_err(refused)?;
+                let new = apply::apply(&call.version.schema, Some(&old), config, &writer, *force).map_err(refused)?;
+                self.vet(call, &mut config.clone(), duplicates.to_vec())?;
                 (new, true)
             }
         };
@@ -225,7 +223,11 @@ fn check_config(call: &Call, config: &Value) -> Result<(), Failure> {
         let missing = if given.is_empty() { "apiVersion" } else { "kind" };
         return Err(Failure::bad_request(format!("invalid object type: /, Kind=: {missing} must be set")));
     }
-    if given != wanted || config["kind"] != json!(call.resource.kind) {
+    if given == wanted && config["kind"] != json!(call.resource.kind) {
+        let kind = config["kind"].as_str().unwrap_or_default();
+        return Err(Failure::bad_request(format!("invalid object type: {given}, Kind={kind}")));
+    }
+    if given != wanted {
         return Err(Failure::bad_request(format!(
             "failed to create typed patch object: incorrect version specified in apply patch. Specified patch version: {given}, expected: {wanted}"
         )));
@@ -251,6 +253,7 @@ fn check_patched(call: &Call, new: &mut Value, old: &Value) -> Result<(), Failur
 fn unpatchable(error: patch::Error) -> Failure {
     match error {
         patch::Error::Malformed(why) => Failure::bad_request(why),
+        patch::Error::Failed(why) => Failure::unclassified(why),
         patch::Error::Unprocessable(why) => Failure::unprocessable(why),
         patch::Error::TooLarge(_) => Failure::too_many(error.to_string()),
     }
@@ -262,6 +265,6 @@ fn refused(error: apply::Error) -> Failure {
             let causes = conflicts.iter().map(apply::Conflict::cause).collect();
             Failure::apply_conflict(error.to_string(), causes)
         }
-        apply::Error::Malformed(why) => Failure::bad_request(why.clone()),
+        apply::Error::Malformed(why) => Failure::unclassified(why.clone()),
     }
 }

@@ -10,7 +10,6 @@ mod set;
 #[cfg(test)]
 mod tests;
 mod typed;
-mod words;
 
 pub use set::{Element, Set};
 

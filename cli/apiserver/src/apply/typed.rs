@@ -1,8 +1,7 @@
 //! Walking values by their schema: which paths they have, how two differ, how one is merged into another.
 
 use super::set::{Element, Set};
-use super::words;
-use crate::schema::{ListType, Node, Type, object_meta};
+use crate::schema::{ListType, Node, Type, object_meta, words};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
 

@@ -28,11 +28,25 @@ pub fn json(object: &Value, patch: &Value) -> Result<Value, Error> {
     let mut result = object.clone();
     for operation in operations {
         if !operation.is_object() {
-            return Err(Error::Malformed("error decoding patch: an operation is an object".to_owned()));
+            return Err(undecodable(operation, "handlers.jsonPatchOp"));
         }
         run(&mut result, operation).map_err(Error::Unprocessable)?;
     }
     Ok(result)
+}
+
+fn undecodable(found: &Value, wanted: &str) -> Error {
+    let found = match found {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
+    };
+    Error::Malformed(format!(
+        "error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}"
+    ))
 }
 
 fn run(object: &mut Value, operation: &Value) -> Result<(), String> {

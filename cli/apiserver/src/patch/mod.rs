@@ -23,6 +23,10 @@ pub enum Error {
     /// The patch does not fit the object (a failed `test`, a missing path): a 422.
     #[error("{0}")]
     Unprocessable(String),
+    /// The patch says something that cannot be done to any object (a directive that there is not, an element without its
+    /// key): a 500, since that is how a real server answers.
+    #[error("{0}")]
+    Failed(String),
     /// The patch has more operations than [`OPERATIONS_LIMIT`]: a 413.
     #[error("The allowed maximum operations in a JSON patch is {OPERATIONS_LIMIT}, got {0}")]
     TooLarge(usize),

@@ -1,7 +1,7 @@
 //! Strategic merge patch: a merge patch that knows which lists are merged by key, with directives in between.
 
 use super::Error;
-use crate::schema::{Node, Schema};
+use crate::schema::{Node, Schema, words};
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 
@@ -20,17 +20,17 @@ pub fn strategic(schema: &Schema, object: &Value, patch: &Value) -> Result<Value
             "error decoding patch: a strategic merge patch is an object".to_owned(),
         ));
     };
-    merge(fields.clone(), changes.clone(), Some(schema.root())).map(Value::Object).map_err(Error::Malformed)
+    merge(fields.clone(), changes.clone(), Some(schema.root())).map(Value::Object).map_err(Error::Failed)
 }
 
 type Fields = Map<String, Value>;
 
 fn merge(mut original: Fields, mut patch: Fields, node: Option<&Node>) -> Result<Fields, String> {
-    if let Some(directive) = patch.remove(DIRECTIVE) {
+    if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
-            Some("replace") => Ok(patch),
+            Some("replace") => Ok(without_directives(patch)),
             Some("delete") => Ok(Map::new()),
-            _ => Err(unknown_directive(&directive, &patch)),
+            _ => Err(unknown_directive(directive, &patch)),
         };
     }
     retain_keys(&mut original, &mut patch)?;
@@ -71,8 +71,11 @@ fn merge(mut original: Fields, mut patch: Fields, node: Option<&Node>) -> Result
 }
 
 fn unknown_directive(directive: &Value, patch: &Fields) -> String {
-    let kind = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
-    format!("unknown patch type: {kind} in map: {}", Value::Object(patch.clone()))
+    format!(
+        "unknown patch type: {} in map: {}",
+        words::plain(directive),
+        words::plain(&Value::Object(patch.clone()))
+    )
 }
 
 /// `$retainKeys`: what is not listed goes.
@@ -209,7 +212,7 @@ fn merge_list(old: Vec<Value>, new: Vec<Value>, node: Option<&Node>) -> Result<V
 }
 
 fn no_key(item: &Value, key: &str) -> String {
-    format!("map: {item} does not contain declared merge key: {key}")
+    format!("map: {} does not contain declared merge key: {key}", words::plain(item))
 }
 
 /// Orders a merged list: what is in `wanted` in that order, and the rest, in the order of the server, before the first

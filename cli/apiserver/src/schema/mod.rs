@@ -24,6 +24,7 @@ mod structural;
 #[cfg(test)]
 mod tests;
 mod value;
+pub(crate) mod words;
 
 pub(crate) use builtin::object_meta;
 pub(crate) use error::quote;

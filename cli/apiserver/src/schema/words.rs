@@ -1,9 +1,9 @@
-//! Values in the words of messages about configurations that cannot be merged.
+//! Values in the words of messages about configurations and patches that cannot be merged.
 
 use serde_json::Value;
 
 /// The name of a value's type.
-pub(super) fn kind(value: &Value) -> &'static str {
+pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
@@ -16,7 +16,7 @@ pub(super) fn kind(value: &Value) -> &'static str {
 }
 
 /// A value without quotes.
-pub(super) fn plain(value: &Value) -> String {
+pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),
@@ -33,10 +33,10 @@ pub(super) fn plain(value: &Value) -> String {
 }
 
 /// A value with its type.
-pub(super) fn exact(value: &Value) -> String {
+pub(crate) fn exact(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
-        Value::String(text) => crate::schema::quote(text),
+        Value::String(text) => super::quote(text),
         Value::Array(items) => {
             format!("{}{{{}}}", kind(value), items.iter().map(exact).collect::<Vec<_>>().join(", "))
         }
@@ -45,7 +45,7 @@ pub(super) fn exact(value: &Value) -> String {
             fields.sort_by_key(|(name, _)| *name);
             let fields: Vec<String> = fields
                 .into_iter()
-                .map(|(name, value)| format!("{}:{}", crate::schema::quote(name), exact(value)))
+                .map(|(name, value)| format!("{}:{}", super::quote(name), exact(value)))
                 .collect();
             format!("{}{{{}}}", kind(value), fields.join(", "))
         }
