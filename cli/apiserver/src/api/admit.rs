@@ -123,7 +123,8 @@ impl Api {
     }
 
     /// Everything that is wrong with an object that is about to be stored, as one failure.
-    pub(super) fn validate(&self, call: &Call, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
+    /// What was wrong before and is tolerated comes back, to be warned of.
+    pub(super) fn validate(&self, call: &Call, new: &Value, old: Option<&Value>) -> Result<Vec<String>, Failure> {
         let mut errors = metadata::validate(&call.resource, new);
         if let Some(old) = old {
             for error in metadata::validate_update(new, old) {
@@ -138,10 +139,10 @@ impl Api {
             }
             _ => call.version.schema.validate(new, old),
         };
-        errors.extend(own);
+        errors.extend(own.errors);
         errors.extend(super::strategy::validate(&call.resource, new, old));
         if errors.is_empty() {
-            return Ok(());
+            return Ok(own.warnings);
         }
         Err(Failure::invalid(&call.resource.named_kind(), object::name(new), &errors))
     }

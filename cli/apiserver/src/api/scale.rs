@@ -75,7 +75,7 @@ impl Api {
     }
 
     /// update of the scale
-    pub(super) async fn update_scale(&self, call: &Call, media: &str, body: &[u8]) -> Result<Reply, Failure> {
+    pub(super) async fn update_scale(&self, call: &mut Call, media: &str, body: &[u8]) -> Result<Reply, Failure> {
         let sent = admit::read(media, body)?.value;
         if !object::name(&sent).is_empty() {
             super::update::check_name(call, &sent)?;
@@ -84,7 +84,7 @@ impl Api {
     }
 
     /// patch of the scale
-    pub(super) async fn patch_scale(&self, call: &Call, media: &str, body: &[u8]) -> Result<Reply, Failure> {
+    pub(super) async fn patch_scale(&self, call: &mut Call, media: &str, body: &[u8]) -> Result<Reply, Failure> {
         let decoded = decode_json(body).map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
         let changes = decoded.value;
         match media {
@@ -108,10 +108,10 @@ impl Api {
 
     async fn change_scale(
         &self,
-        call: &Call,
+        call: &mut Call,
         change: impl Fn(&Value) -> Result<Value, Failure>,
     ) -> Result<Reply, Failure> {
-        let scale = self.scale(call)?;
+        let scale = &self.scale(call)?.clone();
         let dry_run = call.dry_run()?;
         for _ in 0..ATTEMPTS {
             let (stored, old) = self.current(call)?;

@@ -61,7 +61,7 @@ impl Api {
     /// already right.
     pub(super) async fn replace(
         &self,
-        call: &Call,
+        call: &mut Call,
         stored: &Arc<Stored>,
         old: &Value,
         mut new: Value,
@@ -69,7 +69,8 @@ impl Api {
         dry_run: bool,
     ) -> Result<Arc<Stored>, Lost> {
         self.prepare_update(call, old, &mut new, managed);
-        self.validate(call, &new, Some(old))?;
+        let tolerated = self.validate(call, &new, Some(old))?;
+        call.warnings.extend(tolerated);
         if same_but_for_times(&new, old) {
             return Ok(stored.clone());
         }

@@ -198,7 +198,12 @@ fn validate_versions(definition: &Value, old: Option<&Value>, errors: &mut Vec<F
         });
         if !schema.is_object() {
             errors.push(FieldError::required(format!("{at}.schema.openAPIV3Schema"), "schemas are required"));
-        } else if !unchanged && let Err(wrong) = Schema::compile(schema, &schema_path(definition, index)) {
+        } else if !unchanged {
+            let at = schema_path(definition, index);
+            let mut wrong = Schema::compile(schema, &at).err().unwrap_or_default();
+            if version["subresources"]["status"].is_object() {
+                wrong.extend(Schema::check_root(schema, &at));
+            }
             for error in wrong {
                 if !errors.contains(&error) {
                     errors.push(error);

@@ -29,10 +29,10 @@ fn visit(node: &Node, at: &str, root: bool, meter: &mut Meter, errors: &mut Vec<
             errors.extend(Check { base: &field }.ratcheted(node, default, "", None).errors);
         }
         if errors.len() == before {
-            errors.extend(rules::run(node, default, Some(default), &field, root, meter));
+            errors.extend(rules::run(node, default, Some(default), &field, root, meter).errors);
         }
         if errors.len() == before {
-            errors.extend(rules::run(node, default, None, &field, root, meter));
+            errors.extend(rules::run(node, default, None, &field, root, meter).errors);
         }
     }
     if let Some(items) = &node.items {

@@ -48,6 +48,16 @@ pub struct Schema {
     builtin: bool,
 }
 
+/// What came of checking an object.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[must_use]
+pub struct Verdict {
+    /// What is wrong; the object may be stored only if this is empty.
+    pub errors: Vec<FieldError>,
+    /// What is wrong, but was so before and is tolerated: for the `Warning` headers of the answer.
+    pub warnings: Vec<String>,
+}
+
 impl Schema {
     /// Compiles the `openAPIV3Schema` of a CRD version.
     ///
@@ -130,8 +140,7 @@ impl Schema {
     ///
     /// What was invalid before and has not been changed is tolerated on update. Metadata of the object itself is not
     /// looked at, save by rules.
-    #[must_use]
-    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Verdict {
         let pair = old.map(|old| Pair { node: &self.root, new: object, old });
         let mut errors = Check { base: "" }.ratcheted(&self.root, object, "", pair).errors;
         meta::check(&self.root, object, "", &mut errors);
@@ -139,8 +148,7 @@ impl Schema {
     }
 
     /// Checks what a write to the status subresource has changed: `status`, and the rules of the whole object.
-    #[must_use]
-    pub fn validate_status(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+    pub fn validate_status(&self, object: &Value, old: &Value) -> Verdict {
         let mut errors = Vec::new();
         if let (Some(status), Some(node)) = (object.get("status"), self.root.properties.get("status")) {
             let pair = Pair { node: &self.root, new: object, old }.key("status");
@@ -149,7 +157,7 @@ impl Schema {
         self.finish(object, Some(old), errors)
     }
 
-    fn finish(&self, object: &Value, old: Option<&Value>, mut errors: Vec<FieldError>) -> Vec<FieldError> {
+    fn finish(&self, object: &Value, old: Option<&Value>, mut errors: Vec<FieldError>) -> Verdict {
         let mut duplicates = Vec::new();
         lists::check(&self.root, object, "", &mut duplicates);
         if let (false, Some(old)) = (duplicates.is_empty(), old) {
@@ -170,10 +178,11 @@ impl Schema {
                      errors to complete validation",
                 ));
             }
-        } else {
-            errors.extend(rules::run(&self.root, object, old, "", true, &mut rules::Meter::new()));
+            return Verdict { errors, warnings: Vec::new() };
         }
-        errors
+        let outcome = rules::run(&self.root, object, old, "", true, &mut rules::Meter::new());
+        errors.extend(outcome.errors);
+        Verdict { errors, warnings: outcome.tolerated.iter().map(ToString::to_string).collect() }
     }
 
     /// The schema as OpenAPI v3, for clients that want to know the shape of a built-in type.

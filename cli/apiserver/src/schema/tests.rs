@@ -13,7 +13,7 @@ fn refused(spec: Value) -> Vec<String> {
 }
 
 fn faults(schema: &Schema, spec: Value) -> Vec<String> {
-    schema.validate(&json!({"spec": spec}), None).iter().map(ToString::to_string).collect()
+    schema.validate(&json!({"spec": spec}), None).errors.iter().map(ToString::to_string).collect()
 }
 
 fn object(properties: Value) -> Value {
@@ -157,8 +157,8 @@ fn lists_that_are_sets_or_maps_hold_nothing_twice() {
 fn what_was_wrong_before_is_tolerated_until_it_changes() {
     let schema = schema(object(json!({"a": {"type": "string", "enum": ["x"]}, "b": {"type": "string"}})));
     let old = json!({"spec": {"a": "old", "b": "1"}});
-    assert!(schema.validate(&json!({"spec": {"a": "old", "b": "2"}}), Some(&old)).is_empty());
-    assert_eq!(schema.validate(&json!({"spec": {"a": "new", "b": "1"}}), Some(&old)).len(), 1);
+    assert!(schema.validate(&json!({"spec": {"a": "old", "b": "2"}}), Some(&old)).errors.is_empty());
+    assert_eq!(schema.validate(&json!({"spec": {"a": "new", "b": "1"}}), Some(&old)).errors.len(), 1);
 }
 
 #[test]
@@ -278,15 +278,16 @@ fn transition_rules_see_what_was_before() {
         ]},
     })));
     let old = json!({"spec": {"l": [{"k": "a", "v": 1}, {"k": "b", "v": 5}], "once": "x", "born": "new"}});
-    assert!(schema.validate(&old, None).is_empty());
+    assert!(schema.validate(&old, None).errors.is_empty());
     let new = json!({"spec": {"l": [{"k": "b", "v": 4}, {"k": "c", "v": 0}], "once": "y", "born": "old"}});
-    let found: Vec<String> = schema.validate(&new, Some(&old)).iter().map(ToString::to_string).collect();
+    let found: Vec<String> =
+        schema.validate(&new, Some(&old)).errors.iter().map(ToString::to_string).collect();
     assert_eq!(
         found,
         ["spec.l[0].v: Invalid value: 4: must grow", "spec.once: Invalid value: \"y\": is immutable"]
     );
     let error = schema.validate(&json!({"spec": {"born": "old"}}), None);
-    assert_eq!(error[0].to_string(), "spec.born: Invalid value: \"old\": starts new");
+    assert_eq!(error.errors[0].to_string(), "spec.born: Invalid value: \"old\": starts new");
 }
 
 #[test]
@@ -297,8 +298,10 @@ fn a_broken_rule_is_tolerated_while_its_value_is_unchanged() {
         "a": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5"}]}, "b": {"type": "integer"},
     })));
     let old = json!({"spec": {"a": 7, "b": 1}});
-    assert!(schema.validate(&json!({"spec": {"a": 7, "b": 2}}), Some(&old)).is_empty());
-    assert_eq!(schema.validate(&json!({"spec": {"a": 8, "b": 1}}), Some(&old)).len(), 1);
+    let verdict = schema.validate(&json!({"spec": {"a": 7, "b": 2}}), Some(&old));
+    assert!(verdict.errors.is_empty());
+    assert_eq!(verdict.warnings, ["spec.a: Invalid value: 7: failed rule: self < 5"]);
+    assert_eq!(schema.validate(&json!({"spec": {"a": 8, "b": 1}}), Some(&old)).errors.len(), 1);
 }
 
 #[test]

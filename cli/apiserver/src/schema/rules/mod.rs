@@ -107,11 +107,19 @@ pub(super) fn run(
     at: &str,
     root: bool,
     meter: &mut Meter,
-) -> Vec<FieldError> {
-    let mut walk = Walk { meter, errors: Vec::new() };
+) -> Outcome {
+    let mut walk = Walk { meter, outcome: Outcome::default() };
     let pair = old.map(|old| Pair { node, new: value, old });
     walk.visit(node, value, old, at, Ratchet { current: pair, parent: None, root });
-    walk.errors
+    walk.outcome
+}
+
+/// What came of running rules.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub errors: Vec<FieldError>,
+    /// Rules that are broken by what has not changed.
+    pub tolerated: Vec<FieldError>,
 }
 
 /// What has to be unchanged for a broken rule to be forgiven: the value or, if it cannot be told what it was before, the
@@ -145,7 +153,7 @@ impl<'a> Ratchet<'a> {
 
 struct Walk<'m> {
     meter: &'m mut Meter,
-    errors: Vec<FieldError>,
+    outcome: Outcome,
 }
 
 impl Walk<'_> {
@@ -189,7 +197,7 @@ impl Walk<'_> {
         let held = match own.environment.hold(value, old) {
             Ok(held) => held,
             Err(detail) => {
-                self.errors.push(FieldError::invalid(at, json!(own.kind), detail));
+                self.outcome.errors.push(FieldError::invalid(at, json!(own.kind), detail));
                 return;
             }
         };
@@ -207,7 +215,9 @@ impl Walk<'_> {
                     let Some(detail) = self.message(own, rule, &held, at) else { return };
                     let error = failed(own, declared, value, detail, at);
                     if rule.program.uses_old() || !ratchet.forgives() {
-                        self.errors.push(error);
+                        self.outcome.errors.push(error);
+                    } else {
+                        self.outcome.tolerated.push(error);
                     }
                 }
                 Err(Failure::Exceeded) if allowed < PER_RULE => {
@@ -229,11 +239,11 @@ impl Walk<'_> {
                          rule: {}",
                         declared.name()
                     );
-                    self.errors.push(FieldError::invalid(at, json!(own.kind), detail));
+                    self.outcome.errors.push(FieldError::invalid(at, json!(own.kind), detail));
                 }
                 Err(Failure::Other(text)) => {
                     let detail = format!("{text} evaluating rule: {}", declared.name());
-                    self.errors.push(FieldError::invalid(at, json!(own.kind), detail));
+                    self.outcome.errors.push(FieldError::invalid(at, json!(own.kind), detail));
                 }
             }
         }
@@ -241,7 +251,7 @@ impl Walk<'_> {
 
     fn stop(&mut self, own: &Own, at: &str, detail: String) {
         self.meter.spent_out = true;
-        self.errors.push(FieldError::invalid(at, json!(own.kind), detail));
+        self.outcome.errors.push(FieldError::invalid(at, json!(own.kind), detail));
     }
 
     /// The message of a broken rule; none if making it has used up the budget.
