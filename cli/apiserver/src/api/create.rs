@@ -97,6 +97,10 @@ impl Api {
         }
         call.version.schema.fill(value);
         strategy::prepare_create(&call.resource, value);
+        if call.resource.builtin().is_some() {
+            // A fresh status has parts that are always there.
+            call.version.schema.fill(value);
+        }
         if !managed {
             self.track(call, None, value, &now);
         }

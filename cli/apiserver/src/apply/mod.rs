@@ -156,7 +156,7 @@ fn merge(
     let mut managers = live.and_then(Managers::read).unwrap_or_default();
     if live.is_some() && managers.entries.is_empty() {
         let before = Writer { manager: BEFORE_FIRST_APPLY, subresource: "", ..writer.clone() };
-        let comparison = place.compare(&json!({}), &current).without(&ignored);
+        let comparison = place.compare(&schema.empty(), &current).without(&ignored);
         record(&mut managers, &before, &comparison);
     }
     let owner = Owner {
@@ -271,7 +271,7 @@ pub fn track(schema: &Schema, old: Option<&Value>, new: &mut Value, writer: &Wri
         managers.write(new);
         return;
     }
-    let current = old.map_or_else(|| json!({}), strip);
+    let current = old.map_or_else(|| schema.empty(), strip);
     let comparison = place.compare(&current, &strip(new)).without(&writer.ignored());
     record(&mut managers, writer, &comparison);
     managers.write(new);

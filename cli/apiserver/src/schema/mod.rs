@@ -191,6 +191,11 @@ impl Schema {
         builtin::open_api(&self.root)
     }
 
+    /// An object before anything is put into it: a built-in type has parts that are always there.
+    pub(crate) fn empty(&self) -> Value {
+        builtin::empty(&self.root)
+    }
+
     /// The root of the schema, for the modules that merge by it.
     pub(crate) fn root(&self) -> &Node {
         &self.root

@@ -26,6 +26,10 @@ pub(crate) struct Node {
     pub checks: Checks,
     pub rules: Rules,
     pub patch: Patch,
+    /// An object that is there even if it is empty, as built-in types have them.
+    pub always: bool,
+    /// A list that is there even if it is missing, as built-in types have them.
+    pub listed: bool,
 }
 
 /// What `additionalProperties` says.
@@ -163,6 +167,8 @@ impl Node {
             checks: Checks::read(map, &types),
             rules: Rules::default(),
             patch: Patch::default(),
+            always: false,
+            listed: false,
             types,
         }
     }

@@ -26,6 +26,13 @@ fn types() -> &'static Types {
         let mut current = "";
         for line in TABLE.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
+            // Fields are indented; there are some of the name "type" and "kind".
+            if line.starts_with(' ') {
+                if let Some(shape) = found.types.get_mut(current) {
+                    shape.fields.push(line.trim());
+                }
+                continue;
+            }
             match words.as_slice() {
                 ["kind", group, kind, name] => {
                     let group = if *group == "core" { "" } else { group };
@@ -35,11 +42,6 @@ fn types() -> &'static Types {
                     current = name;
                     let atomic = rest.contains(&"atomic");
                     found.types.insert(name, Shape { atomic, fields: Vec::new() });
-                }
-                [first, ..] if !first.starts_with('#') => {
-                    if let Some(shape) = found.types.get_mut(current) {
-                        shape.fields.push(line.trim());
-                    }
                 }
                 _ => {}
             }
@@ -120,11 +122,30 @@ fn flagged<'a>(mut node: Node, flags: impl Iterator<Item = &'a str>) -> Node {
                 "merge" => node.patch.merge = true,
                 "retain" => node.patch.retain_keys = true,
                 "replace" => node.patch.replace = true,
+                "struct" => node.always = true,
+                "null" => node.listed = true,
                 _ => {}
             },
         }
     }
+    if node.always && node.default.is_none() {
+        node.default = Some(json!({}));
+    }
+    node.nullable = node.default == Some(Value::Null);
     node
+}
+
+/// What an object of a type is before anything is put into it.
+pub(super) fn empty(node: &Node) -> Value {
+    let mut fields = serde_json::Map::new();
+    for (name, node) in &node.properties {
+        if node.always {
+            fields.insert(name.clone(), empty(node));
+        } else if node.listed {
+            fields.insert(name.clone(), Value::Null);
+        }
+    }
+    Value::Object(fields)
 }
 
 /// Lists that are written even if they are empty.
