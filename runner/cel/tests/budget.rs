@@ -1,5 +1,7 @@
 //! An evaluation ends within its budget, whatever it is.
 
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use cleat_cel::{Bindings, Budget, Env, Exceeded, Fault, Program, Type, Value, parse};

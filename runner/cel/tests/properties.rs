@@ -1,5 +1,7 @@
 //! What holds for every expression.
 
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use cleat_cel::{Bindings, Budget, Env, Program, Type, Value, parse};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};

@@ -102,7 +102,7 @@ impl Machine<'_> {
             Value::List(list) => {
                 (crate::library::count(turn), list.get(turn).cloned().unwrap_or(Value::Null))
             }
-            Value::Map(map) => match map.iter().nth(turn) {
+            Value::Map(map) => match (**map).get(turn) {
                 Some((key, value)) => (key.to_value(), value.clone()),
                 None => (Value::Null, Value::Null),
             },

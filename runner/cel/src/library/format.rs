@@ -195,7 +195,7 @@ fn plain(value: &Value, out: &mut String, budget: &mut Budget, top: bool) -> Res
                     out.push_str(", ");
                 }
                 plain(&Key::to_value(key), out, budget, false)?;
-                out.push_str(":");
+                out.push(':');
                 plain(value, out, budget, false)?;
             }
             out.push('}');

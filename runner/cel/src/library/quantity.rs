@@ -95,6 +95,9 @@ impl Quantity {
         if text.is_empty() || fraction.contains('.') || text.len() > 256 {
             return Err(PATTERN);
         }
+        if suffix.contains(|c: char| !c.is_ascii_digit() && !"eEinumkKMGTP+-".contains(c)) {
+            return Err(PATTERN);
+        }
         let (base, power) = scale(suffix).ok_or("unable to parse quantity's suffix")?;
         let nanos = nanos(whole, fraction, base, power);
         Ok(Self { nanos: if negative { -nanos } else { nanos } })

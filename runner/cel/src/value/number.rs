@@ -10,7 +10,7 @@ const UINT_END: f64 = 18_446_744_073_709_551_616.0;
 /// The whole part of `value`, if an int holds it.
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked; the fraction is meant to go")]
 pub(crate) fn double_to_int(value: f64) -> Option<i64> {
-    (value >= -INT_END && value < INT_END).then_some(value as i64)
+    (-INT_END..INT_END).contains(&value).then_some(value as i64)
 }
 
 /// The whole part of `value`, if a uint holds it.

@@ -26,11 +26,18 @@ pub fn outcome(source: &str, env: Env) -> String {
     let (env, bindings) = variables(env);
     let program = match Program::compile(source, &env) {
         Ok(program) => program,
-        Err(problems) => return format!("COMPILE {}", json!(problems.report())),
+        Err(problems) => {
+            let shown: Vec<String> = problems
+                .list()
+                .iter()
+                .map(|problem| format!("{}: {}", problem.position, problem.message))
+                .collect();
+            return format!("COMPILE {}", shown.join("; "));
+        }
     };
     match program.evaluate(&bindings, &mut Budget::default()) {
         Ok(value) => show(&value),
-        Err(error) => format!("ERROR {error}"),
+        Err(error) => format!("ERROR {}", error.located()),
     }
 }
 
