@@ -90,10 +90,9 @@ impl Failure {
         Self::new(422, "Invalid", message, Some(details))
     }
 
-    /// The patch could not be applied to the object.
-    pub fn unprocessable(message: impl Into<String>) -> Self {
-        let message =
-            format!("the server rejected our request due to an error in our request: {}", message.into());
+    /// The patch could not be applied to the object. A real server does not say why, and neither does this one.
+    pub fn unprocessable() -> Self {
+        let message = "the server rejected our request due to an error in our request";
         Self::new(422, "Invalid", message, Some(json!({})))
     }
 

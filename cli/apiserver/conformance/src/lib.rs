@@ -29,6 +29,7 @@ pub use run::{Report, Server, Target};
 /// All files of cases, by name.
 pub const FILES: &[(&str, &str)] = &[
     ("apply", include_str!("../../tests/cases/apply.yaml")),
+    ("builtins", include_str!("../../tests/cases/builtins.yaml")),
     ("patches", include_str!("../../tests/cases/patches.yaml")),
     ("ratcheting", include_str!("../../tests/cases/ratcheting.yaml")),
     ("rules", include_str!("../../tests/cases/rules.yaml")),

@@ -27,8 +27,9 @@ impl FieldValidation {
             Some("Ignore") => Ok(Self::Ignore),
             Some("Strict") => Ok(Self::Strict),
             Some(other) => {
-                let supported = ["Ignore", "Strict", "Warn"];
-                Err(vec![FieldError::not_supported("fieldValidation", json!(other), &supported)].into())
+                let error = FieldError::not_supported("fieldValidation", json!(other), &["", "Ignore", "Strict", "Warn"]);
+                let name = if call.target.name.is_empty() { "CreateOptions" } else { "UpdateOptions" };
+                Err(Failure::invalid(&Named { group: "meta.k8s.io", name }, "", &[error]))
             }
         }
     }

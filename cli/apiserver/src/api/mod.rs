@@ -110,7 +110,7 @@ impl Call {
                 &["All"],
             )]
             .into()),
-            None => Ok(!asked.is_empty() && asked.iter().any(|value| *value == "All")),
+            None => Ok(!asked.is_empty() && asked.contains(&"All")),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::apply;
 use crate::http::{self, Reply, decode_json, decode_yaml};
 use crate::object;
 use crate::patch;
-use crate::schema::FieldError;
+use crate::schema::{FieldError, words};
 use crate::status::{Failure, Named};
 use crate::store::Stored;
 use serde_json::{Value, json};
@@ -31,7 +31,8 @@ fn undecodable(error: impl std::fmt::Display) -> Failure {
 fn object_of(body: &[u8]) -> Result<(Value, Vec<String>), Failure> {
     let decoded = decode_json(body).map_err(undecodable)?;
     if !decoded.value.is_object() {
-        return Err(undecodable("json: cannot unmarshal into Go value of type map[string]interface {}"));
+        let found = words::json_kind(&decoded.value);
+        return Err(undecodable(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")));
     }
     Ok((decoded.value, decoded.duplicates))
 }
@@ -254,7 +255,7 @@ fn unpatchable(error: patch::Error) -> Failure {
     match error {
         patch::Error::Malformed(why) => Failure::bad_request(why),
         patch::Error::Failed(why) => Failure::unclassified(why),
-        patch::Error::Unprocessable(why) => Failure::unprocessable(why),
+        patch::Error::Unprocessable(_) => Failure::unprocessable(),
         patch::Error::TooLarge(_) => Failure::too_many(error.to_string()),
     }
 }

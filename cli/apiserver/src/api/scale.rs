@@ -90,7 +90,7 @@ impl Api {
         match media {
             "application/json-patch+json" => {
                 self.change_scale(call, |current| {
-                    patch::json(current, &changes).map_err(|error| Failure::unprocessable(error.to_string()))
+                    patch::json(current, &changes).map_err(|_| Failure::unprocessable())
                 })
                 .await
             }

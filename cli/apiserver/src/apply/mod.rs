@@ -4,7 +4,9 @@
 //! the object to be stored, with its managed fields brought up to date. Timestamps come in as text, so that the module
 //! has no clock.
 
+mod compare;
 mod managers;
+mod merge;
 mod set;
 
 #[cfg(test)]
@@ -14,10 +16,11 @@ mod typed;
 pub use set::{Element, Set};
 
 use crate::schema::Schema;
+use compare::Comparison;
 use managers::{Managers, Operation, Owner, strip};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use typed::{Comparison, Place, same};
+use typed::{Place, same};
 
 /// The annotation in which kubectl keeps what it applied from the client's side.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

@@ -1,6 +1,7 @@
 //! JSON patch (RFC 6902).
 
 use super::{Error, OPERATIONS_LIMIT};
+use crate::schema::words;
 use serde_json::Value;
 
 /// What a path leads to: the place and the name or position in it.
@@ -18,9 +19,7 @@ struct Target<'a> {
 /// The first operation that cannot be done; the object is then unchanged, since the result is a copy.
 pub fn json(object: &Value, patch: &Value) -> Result<Value, Error> {
     let Some(operations) = patch.as_array() else {
-        return Err(Error::Malformed(
-            "error decoding patch: a JSON patch is a list of operations".to_owned(),
-        ));
+        return Err(undecodable(patch, "[]handlers.jsonPatchOp"));
     };
     if operations.len() > OPERATIONS_LIMIT {
         return Err(Error::TooLarge(operations.len()));
@@ -36,14 +35,7 @@ pub fn json(object: &Value, patch: &Value) -> Result<Value, Error> {
 }
 
 fn undecodable(found: &Value, wanted: &str) -> Error {
-    let found = match found {
-        Value::Object(_) => "object",
-        Value::Array(_) => "array",
-        Value::String(_) => "string",
-        Value::Number(_) => "number",
-        Value::Bool(_) => "bool",
-        Value::Null => "null",
-    };
+    let found = words::json_kind(found);
     Error::Malformed(format!(
         "error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}"
     ))

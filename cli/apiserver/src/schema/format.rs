@@ -249,7 +249,7 @@ fn credit_card(text: &str) -> bool {
             (false, _) => digit,
         })
         .sum();
-    issuer && sum % 10 == 0
+    issuer && sum.is_multiple_of(10)
 }
 
 fn ssn(text: &str) -> bool {

@@ -15,6 +15,18 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
+/// The name of a value's type in messages about JSON that cannot be read.
+pub(crate) fn json_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
+    }
+}
+
 /// A value without quotes.
 pub(crate) fn plain(value: &Value) -> String {
     match value {

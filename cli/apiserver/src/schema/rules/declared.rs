@@ -123,14 +123,14 @@ pub(in crate::schema) fn check(
         let program = match environment.condition(&rule.rule, rule.optional_old) {
             Ok(program) => program,
             Err(detail) => {
-                errors.push(FieldError::invalid(path::child(&at, "rule"), source.clone(), detail));
+                errors.push(shown(path::child(&at, "rule"), source, &detail));
                 continue;
             }
         };
         if let Some(text) = &rule.message_expression
             && let Err(detail) = environment.text(text, rule.optional_old)
         {
-            errors.push(FieldError::invalid(path::child(&at, "messageExpression"), source.clone(), detail));
+            errors.push(shown(path::child(&at, "messageExpression"), source, &detail));
         }
         if program.uses_old() {
             if let Some(list) = uncorrelatable {
@@ -144,6 +144,23 @@ pub(in crate::schema) fn check(
             errors.push(FieldError::invalid(path::child(&at, "optionalOldSelf"), optional.clone(), detail));
         }
     }
+}
+
+/// An error that shows a whole rule, in the form that a real server gives it.
+fn shown(field: String, rule: &Value, detail: &str) -> FieldError {
+    let text = |name: &str| json!(rule.get(name).and_then(Value::as_str).unwrap_or_default());
+    let plain = |name: &str| rule.get(name).cloned().unwrap_or_default();
+    let rule = format!(
+        "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}",
+        text("rule"),
+        text("message"),
+        text("messageExpression"),
+        plain("reason"),
+        text("fieldPath"),
+        plain("optionalOldSelf"),
+    );
+    let rule = rule.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    FieldError { value: None, ..FieldError::invalid(field, Value::Null, format!("{rule}: {detail}")) }
 }
 
 /// Follows a path of the form `.a.b['c']` through a schema and returns it as field paths are written, or nothing if it
