@@ -7,7 +7,8 @@ use cleat_conformance::{File, Server, Target};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 async fn client(kubeconfig: Kubeconfig) -> kube::Client {
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     kube::Client::try_from(config).unwrap()
 }
 
