@@ -178,29 +178,32 @@ fn parse_ip(text: &str) -> Result<Ip, Fault> {
         }
         Ok(address) => Ok(Ip(address)),
         Err(_) => Err(Fault::invalid(format!(
-            "IP Address {} parse error during conversion from string: unable to parse IP",
+            "IP Address {0} parse error during conversion from string: ParseAddr({0}): unable to parse IP",
             shortened(text)
         ))),
     }
 }
 
 fn parse_cidr(text: &str) -> Result<Cidr, Fault> {
-    let failed = || {
-        Fault::invalid(format!(
-            "network address parse error during conversion from string: {}",
-            shortened(text)
-        ))
+    // The API server says it twice.
+    let failed = |why: &str| {
+        let what = "network address parse error during conversion from string";
+        Fault::invalid(format!("{what}: {what}: netip.ParsePrefix({}): {why}", shortened(text)))
     };
-    let (address, bits) = text.rsplit_once('/').ok_or_else(failed)?;
+    let (address, bits) = text.rsplit_once('/').ok_or_else(|| failed("no '/'"))?;
+    if address.contains('%') {
+        return Err(failed("IPv6 zones cannot be present in a prefix"));
+    }
+    let address: IpAddr = address
+        .parse()
+        .map_err(|_| failed(&format!("ParseAddr({}): unable to parse IP", shortened(address))))?;
     let plain = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
-    if !plain || (bits.len() > 1 && bits.starts_with('0')) || address.contains('%') {
-        return Err(failed());
+    if !plain || (bits.len() > 1 && bits.starts_with('0')) {
+        return Err(failed(&format!("bad bits after slash: {}", shortened(bits))));
     }
-    let address: IpAddr = address.parse().map_err(|_| failed())?;
-    let bits: u8 = bits.parse().map_err(|_| failed())?;
-    if bits > if address.is_ipv4() { 32 } else { 128 } {
-        return Err(failed());
-    }
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let bits: u8 =
+        bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(|| failed("prefix length out of range"))?;
     if matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some()) {
         return Err(Fault::invalid(format!("IPv4-mapped IPv6 address {} is not allowed", shortened(text))));
     }
