@@ -25,6 +25,9 @@ use typed::{Place, same};
 /// The annotation in which kubectl keeps what it applied from the client's side.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// What all annotations of an object may take, in bytes, and so this one.
+const LAST_APPLIED_LIMIT: usize = 256 << 10;
+
 /// Who is taken to own what was there before anybody kept books.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
@@ -118,18 +121,48 @@ pub fn apply(
     writer: &Writer<'_>,
     force: bool,
 ) -> Result<Value, Error> {
-    match merge(schema, live, config, writer, force) {
+    let merged = match merge(schema, live, config, writer, force) {
         Err(Error::Conflict(conflicts)) if !force && covered(schema, live, writer, &conflicts) => {
             merge(schema, live, config, writer, true)
         }
         result => result,
+    };
+    merged.map(|mut object| {
+        if is_kubectl(writer) {
+            keep_last_applied(&mut object, config);
+        }
+        object
+    })
+}
+
+fn is_kubectl(writer: &Writer<'_>) -> bool {
+    writer.manager == "kubectl" && writer.subresource.is_empty()
+}
+
+/// Brings the annotation of kubectl, if there is one, up to what has now been applied from the server's side, so that the
+/// next apply from the client's side starts from there.
+fn keep_last_applied(object: &mut Value, config: &Value) {
+    let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") else { return };
+    if !annotations.contains_key(LAST_APPLIED) {
+        return;
+    }
+    let mut config = config.clone();
+    if let Some(Value::Object(applied)) = config.pointer_mut("/metadata/annotations") {
+        applied.remove(LAST_APPLIED);
+    }
+    let text =
+        config.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026") + "\n";
+    if text.len() > LAST_APPLIED_LIMIT {
+        annotations.remove(LAST_APPLIED);
+    } else {
+        annotations.insert(LAST_APPLIED.to_owned(), Value::String(text));
     }
 }
 
 /// Whether all conflicts are with what kubectl itself applied from the client's side: then this is the same person, who has
 /// only moved to the server's side.
 fn covered(schema: &Schema, live: Option<&Value>, writer: &Writer<'_>, conflicts: &[Conflict]) -> bool {
-    if writer.manager != "kubectl" || !writer.subresource.is_empty() {
+    if !is_kubectl(writer) {
         return false;
     }
     let annotation = live

@@ -159,7 +159,9 @@ fn kubectl_may_take_over_what_it_applied_from_the_client() {
     let mut live = config.clone();
     live["metadata"]["annotations"] = json!({ LAST_APPLIED: config.to_string() });
     track(schema(), None, &mut live, &writer("kubectl-client-side-apply"));
-    assert!(apply_as("kubectl", Some(&live), json!({"x": 2})).is_ok());
+    let moved = apply_as("kubectl", Some(&live), json!({"x": 2})).unwrap();
+    let kept = moved["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(kept).unwrap(), object(json!({"x": 2})));
     assert!(apply_as("other", Some(&live), json!({"x": 2})).is_err());
 }
 
