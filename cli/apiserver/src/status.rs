@@ -239,7 +239,10 @@ pub fn deleted(resource: &Named<'_>, name: &str, uid: &str) -> Value {
 }
 
 fn details(resource: &Named<'_>, name: &str) -> Value {
-    let mut details = json!({ "kind": resource.name });
+    let mut details = json!({});
+    if !resource.name.is_empty() {
+        details["kind"] = json!(resource.name);
+    }
     if !name.is_empty() {
         details["name"] = json!(name);
     }

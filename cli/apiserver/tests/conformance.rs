@@ -5,7 +5,8 @@ use cleat_conformance::{FILES, File, Server, Target};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 async fn client(kubeconfig: Kubeconfig) -> kube::Client {
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     kube::Client::try_from(config).unwrap()
 }
 
@@ -32,6 +33,11 @@ async fn the_same_questions_get_the_same_answers() {
     if let Some(handle) = handle {
         handle.shutdown().await;
     }
-    assert!(failures.is_empty(), "{passed} cases passed; {} steps did not:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{passed} cases passed; {} steps did not:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     assert!(passed > 0);
 }

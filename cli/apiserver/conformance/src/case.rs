@@ -81,5 +81,6 @@ impl File {
 }
 
 const KEYS: [&str; 13] = [
-    "type", "accept", "send", "text", "settle", "names", "watch", "until", "save", "differs", "ignore", "code", "answer",
+    "type", "accept", "send", "text", "settle", "names", "watch", "until", "save", "differs", "ignore",
+    "code", "answer",
 ];

@@ -19,8 +19,8 @@
 //! Answers are compared without what differs from run to run: identities, versions and times are left out, ages and saved
 //! values stand as names. See [`normal`].
 
-pub mod normal;
 mod case;
+pub mod normal;
 mod run;
 
 pub use case::{Case, File, Step};
@@ -30,6 +30,9 @@ pub use run::{Report, Server, Target};
 pub const FILES: &[(&str, &str)] = &[
     ("apply", include_str!("../../tests/cases/apply.yaml")),
     ("builtins", include_str!("../../tests/cases/builtins.yaml")),
+    ("builtin", include_str!("../../tests/cases/builtin.yaml")),
+    ("definitions", include_str!("../../tests/cases/definitions.yaml")),
+    ("kubectl", include_str!("../../tests/cases/kubectl.yaml")),
     ("patches", include_str!("../../tests/cases/patches.yaml")),
     ("ratcheting", include_str!("../../tests/cases/ratcheting.yaml")),
     ("rules", include_str!("../../tests/cases/rules.yaml")),

@@ -26,7 +26,7 @@ fn strip(value: &mut Value) {
             {
                 metadata_of(metadata);
             }
-            for field in ["lastTransitionTime", "selfLink"] {
+            for field in ["lastTransitionTime", "selfLink", "storageVersionHash"] {
                 map.remove(field);
             }
             map.values_mut().for_each(strip);
@@ -40,7 +40,9 @@ fn metadata_of(metadata: &mut Map<String, Value>) {
         metadata.remove(field);
     }
     for field in ["deletionTimestamp", "continue"] {
-        if let Some(value) = metadata.get_mut(field).filter(|value| value.as_str().is_some_and(|text| !text.is_empty())) {
+        if let Some(value) =
+            metadata.get_mut(field).filter(|value| value.as_str().is_some_and(|text| !text.is_empty()))
+        {
             *value = json!("<set>");
         }
     }
@@ -94,8 +96,10 @@ fn table(value: &mut Value) {
 
 fn is_age(text: &str) -> bool {
     let is_time = text.len() == 20 && text.ends_with('Z') && text.contains('T');
-    let digits = text.trim_end_matches(|letter: char| "smhd".contains(letter));
-    is_time || (digits.len() < text.len() && !digits.is_empty() && digits.chars().all(|digit| digit.is_ascii_digit()))
+    let is_short = text.chars().all(|letter| letter.is_ascii_digit() || "smhdy".contains(letter))
+        && text.starts_with(|letter: char| letter.is_ascii_digit())
+        && text.ends_with(|letter: char| "smhdy".contains(letter));
+    is_time || is_short
 }
 
 fn rename(value: &mut Value, saved: &BTreeMap<String, String>) {

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What happens in the background has so long to happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// What happens in the background has so long to happen. A real garbage collector looks for new kinds twice a minute.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long to wait before asking again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -215,7 +215,8 @@ impl Server {
 
     async fn tear_down(&self, file: &File) -> Result<()> {
         for definition in &file.setup {
-            let path = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
+            let path =
+                format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap_or_default());
             self.quick(&format!("DELETE {path}"), Value::Null).await?;
             let get = format!("GET {path}");
             self.wait(|| async { Ok(self.quick(&get, Value::Null).await?.code == 404) }).await?;
@@ -247,7 +248,10 @@ async fn events(body: Body, count: u64) -> Result<Value> {
     let stream = body.into_data_stream().map_err(std::io::Error::other);
     let lines = stream.into_async_read().lines();
     let limit = usize::try_from(count)?;
-    let read = lines.take(limit).map(|line| Ok(serde_json::from_str::<Value>(&line?)?)).collect::<Vec<Result<Value>>>();
+    let read = lines
+        .take(limit)
+        .map(|line| Ok(serde_json::from_str::<Value>(&line?)?))
+        .collect::<Vec<Result<Value>>>();
     let events = tokio::time::timeout(PATIENCE, read).await.context("the watch brought too few events")?;
     Ok(json!({ "events": events.into_iter().collect::<Result<Vec<_>>>()? }))
 }

@@ -3,7 +3,7 @@
 use super::{Api, Call, metadata};
 use crate::http::{Decoded, decode_json, decode_yaml};
 use crate::object;
-use crate::registry::builtin::NAMESPACES_BUCKET;
+use crate::registry::builtin::{CRD_BUCKET, NAMESPACES_BUCKET};
 use crate::schema::FieldError;
 use crate::status::{Failure, Named};
 use crate::wire;
@@ -27,7 +27,11 @@ impl FieldValidation {
             Some("Ignore") => Ok(Self::Ignore),
             Some("Strict") => Ok(Self::Strict),
             Some(other) => {
-                let error = FieldError::not_supported("fieldValidation", json!(other), &["", "Ignore", "Strict", "Warn"]);
+                let error = FieldError::not_supported(
+                    "fieldValidation",
+                    json!(other),
+                    &["", "Ignore", "Strict", "Warn"],
+                );
                 let name = if call.target.name.is_empty() { "CreateOptions" } else { "UpdateOptions" };
                 Err(Failure::invalid(&Named { group: "meta.k8s.io", name }, "", &[error]))
             }
@@ -38,7 +42,9 @@ impl FieldValidation {
 /// Reads a body by its media type.
 pub(super) fn read(media: &str, body: &[u8]) -> Result<Decoded, Failure> {
     match media {
-        "" | "application/json" => decode_json(body).map_err(|error| Failure::bad_request(json_error(&error, body))),
+        "" | "application/json" => {
+            decode_json(body).map_err(|error| Failure::bad_request(json_error(&error, body)))
+        }
         "application/vnd.kubernetes.protobuf" => wire::decode(body)
             .map(|value| Decoded { value, duplicates: Vec::new() })
             .map_err(|error| Failure::bad_request(error.to_string())),
@@ -67,10 +73,16 @@ impl Api {
     }
 
     /// Drops what the schema does not know, after the manner that the client asked for.
-    pub(super) fn vet(&self, call: &mut Call, value: &mut Value, duplicates: Vec<String>) -> Result<(), Failure> {
+    pub(super) fn vet(
+        &self,
+        call: &mut Call,
+        value: &mut Value,
+        duplicates: Vec<String>,
+    ) -> Result<(), Failure> {
         let validation = FieldValidation::of(call)?;
         let unknown = call.version.schema.prune(value);
-        let mut faults: Vec<String> = duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+        let mut faults: Vec<String> =
+            duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
         faults.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
         match validation {
             FieldValidation::Ignore => {}
@@ -86,7 +98,10 @@ impl Api {
     /// The body cannot become an object of this kind.
     pub(super) fn undecodable(&self, call: &Call, why: &str) -> Failure {
         let kind = &call.resource.kind;
-        Failure::bad_request(format!("{kind} in version {:?} cannot be handled as a {kind}: {why}", call.version.name))
+        Failure::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {kind}: {why}",
+            call.version.name
+        ))
     }
 
     /// Checks the namespace of an object against the path and fills it in.
@@ -114,10 +129,15 @@ impl Api {
         match self.store.get(NAMESPACES_BUCKET, namespace) {
             None => Err(Failure::not_found(&Named { group: "", name: "namespaces" }, namespace)),
             Some(stored) if object::is_deleting(&stored.value) => {
-                let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+                let why = format!(
+                    "unable to create new content in namespace {namespace} because it is being terminated"
+                );
                 let message = format!("namespace {namespace} is being terminated");
-                Err(Failure::forbidden(&call.named(), name, &why)
-                    .with_cause("NamespaceTerminating", &message, "metadata.namespace"))
+                Err(Failure::forbidden(&call.named(), name, &why).with_cause(
+                    "NamespaceTerminating",
+                    &message,
+                    "metadata.namespace",
+                ))
             }
             Some(_) => Ok(()),
         }
@@ -125,7 +145,12 @@ impl Api {
 
     /// Everything that is wrong with an object that is about to be stored, as one failure.
     /// What was wrong before and is tolerated comes back, to be warned of.
-    pub(super) fn validate(&self, call: &Call, new: &Value, old: Option<&Value>) -> Result<Vec<String>, Failure> {
+    pub(super) fn validate(
+        &self,
+        call: &Call,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<Vec<String>, Failure> {
         let mut errors = metadata::validate(&call.resource, new);
         if let Some(old) = old {
             for error in metadata::validate_update(new, old) {
@@ -137,6 +162,12 @@ impl Api {
         let own = match (old, call.target.subresource.as_str()) {
             (Some(old), "status") if call.resource.builtin().is_none() => {
                 call.version.schema.validate_status(new, old)
+            }
+            // The status of a definition is the server's own, and at first it says that there are no conditions yet.
+            _ if call.resource.bucket == CRD_BUCKET => {
+                let mut sent = new.clone();
+                object::fields(&mut sent).remove("status");
+                call.version.schema.validate(&sent, old)
             }
             _ => call.version.schema.validate(new, old),
         };

@@ -96,13 +96,14 @@ impl Api {
             object::fields(value).remove("status");
         }
         call.version.schema.fill(value);
+        strategy::complete(&call.resource, value);
+        if !managed {
+            self.track(call, None, value, &now);
+        }
         strategy::prepare_create(&call.resource, value);
         if call.resource.builtin().is_some() {
             // A fresh status has parts that are always there.
             call.version.schema.fill(value);
-        }
-        if !managed {
-            self.track(call, None, value, &now);
         }
     }
 
@@ -111,11 +112,25 @@ impl Api {
         let manager = apply::manager(call.query.get("fieldManager"), &call.agent);
         let version = call.api_version();
         let writer = self.writer(call, &manager, &version, now);
+        // Nobody owns a time that is not set.
+        let unset: Vec<String> = object::fields(new)
+            .iter()
+            .filter(|(_, value)| value.is_null() && call.resource.plural == "events")
+            .map(|(name, _)| name.clone())
+            .collect();
+        unset.iter().for_each(|name| drop(object::fields(new).remove(name)));
         apply::track(&call.version.schema, old, new, &writer);
+        unset.into_iter().for_each(|name| drop(object::fields(new).insert(name, Value::Null)));
     }
 
     /// Who writes through this call.
-    pub(super) fn writer<'a>(&self, call: &'a Call, manager: &'a str, version: &'a str, now: &'a str) -> Writer<'a> {
+    pub(super) fn writer<'a>(
+        &self,
+        call: &'a Call,
+        manager: &'a str,
+        version: &'a str,
+        now: &'a str,
+    ) -> Writer<'a> {
         let ignores = match call.target.subresource.as_str() {
             "status" => Ignored::AllButStatus,
             _ if call.version.status => Ignored::Status,

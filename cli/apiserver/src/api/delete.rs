@@ -57,7 +57,8 @@ impl Options {
             let text = |field: &str| value["preconditions"][field].as_str().map(str::to_owned);
             options.uid = text("uid");
             options.version = text("resourceVersion");
-            let dry: Vec<&str> = value["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let dry: Vec<&str> =
+                value["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             if dry.iter().any(|one| *one != "All") {
                 return Err(invalid(FieldError::not_supported("dryRun", json!(dry), &["All"])));
             }
@@ -70,7 +71,11 @@ impl Options {
             Some("Foreground") => Some(Propagation::Foreground),
             Some(other) => {
                 let supported = ["Foreground", "Background", "Orphan", "nil"];
-                return Err(invalid(FieldError::not_supported("propagationPolicy", json!(other), &supported)));
+                return Err(invalid(FieldError::not_supported(
+                    "propagationPolicy",
+                    json!(other),
+                    &supported,
+                )));
             }
         };
         match (orphan, options.propagation) {
@@ -164,7 +169,12 @@ impl Api {
     }
 
     /// deletecollection
-    pub(super) async fn delete_collection(&self, call: &Call, media: &str, body: &[u8]) -> Result<Reply, Failure> {
+    pub(super) async fn delete_collection(
+        &self,
+        call: &Call,
+        media: &str,
+        body: &[u8],
+    ) -> Result<Reply, Failure> {
         if call.resource.is("", "namespaces") {
             return Err(Failure::method_not_allowed());
         }
@@ -198,7 +208,9 @@ fn check_preconditions(call: &Call, options: &Options, stored: &Stored) -> Resul
     ];
     for (what, wanted, have) in checks {
         if let Some(wanted) = wanted.as_ref().filter(|wanted| **wanted != have) {
-            let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}");
+            let why = format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}"
+            );
             return Err(Failure::conflict(&call.named(), &call.target.name, &why));
         }
     }
@@ -224,7 +236,8 @@ fn plan(call: &Call, options: &Options, value: &Value) -> Plan {
     }
     if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") && !object::is_deleting(value) {
         object::add_finalizer(&mut object, crd::CLEANUP);
-        let conditions = object::field(&mut object, "status").entry("conditions").or_insert_with(|| json!([]));
+        let conditions =
+            object::field(&mut object, "status").entry("conditions").or_insert_with(|| json!([]));
         let why = "CustomResource deletion is in progress";
         crd::set_condition(conditions, "Terminating", "True", "InstanceDeletionPending", why, &object::now());
     }

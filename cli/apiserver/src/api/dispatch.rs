@@ -94,7 +94,10 @@ impl Api {
             review.group == target.group && review.plural == target.plural && target.version == "v1"
         });
         if let Some(review) = review {
-            if method != Method::POST || !target.name.is_empty() || review.namespaced == target.namespace.is_empty() {
+            if method != Method::POST
+                || !target.name.is_empty()
+                || review.namespaced == target.namespace.is_empty()
+            {
                 return Err(Failure::method_not_allowed());
             }
             let (format, _) = accept(text(headers, ACCEPT))?;
@@ -169,7 +172,9 @@ impl Api {
             ("GET" | "HEAD", "scale") => self.get_scale(call),
             ("PUT", "scale") => self.update_scale(call, media, body).await,
             ("PATCH", "scale") => self.patch_scale(call, media, body).await,
-            ("PUT", "finalize") if call.resource.is("", "namespaces") => self.finalize(call, media, body).await,
+            ("PUT", "finalize") if call.resource.is("", "namespaces") => {
+                self.finalize(call, media, body).await
+            }
             ("GET" | "HEAD", "log") if call.resource.is("", "pods") => self.pod_logs(call).await,
             (_, "") => Err(Failure::method_not_allowed()),
             (_, "status") if call.version.status => Err(Failure::method_not_allowed()),

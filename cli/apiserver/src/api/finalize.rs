@@ -2,9 +2,10 @@
 
 use super::update::Lost;
 use super::{Api, Call, present};
+use crate::apply::{self, Ignored, Writer};
 use crate::http::{self, Reply};
 use crate::object;
-use crate::registry::builtin::{CRD_BUCKET, NAMESPACES_BUCKET};
+use crate::registry::builtin::{self, CRD_BUCKET, NAMESPACES_BUCKET};
 use crate::registry::{Origin, Resource, Served, crd};
 use crate::status::Failure;
 use crate::store::{Expect, Mutation, Stored};
@@ -32,6 +33,7 @@ impl Api {
             }
             let mut changed = stored.value.clone();
             changed["status"] = status;
+            self.track_own(&stored.value, &mut changed);
             let mutation = Mutation {
                 bucket: CRD_BUCKET.to_owned(),
                 key: object::name(&stored.value).to_owned(),
@@ -60,6 +62,20 @@ impl Api {
             }
         }
         self.registry.replace_custom(resources);
+    }
+
+    /// Records that the server itself wrote the status of a definition.
+    fn track_own(&self, old: &Value, new: &mut Value) {
+        let served = self.registry.served();
+        let Some(resource) = served.get(builtin::EXTENSIONS, "customresourcedefinitions") else { return };
+        let writer = Writer {
+            manager: "kube-apiserver",
+            api_version: "apiextensions.k8s.io/v1",
+            subresource: "status",
+            time: &object::now(),
+            ignores: Ignored::AllButStatus,
+        };
+        apply::track(&resource.storage.schema, Some(old), new, &writer);
     }
 
     fn definitions(&self) -> Vec<Arc<Stored>> {

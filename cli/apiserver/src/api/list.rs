@@ -32,8 +32,7 @@ impl Selection {
             None => fields.check_custom(call.resource.namespaced, &call.version.selectable),
         };
         checked.map_err(|error| Failure::bad_request(error.to_string()))?;
-        let namespace =
-            if call.resource.namespaced { call.target.namespace.clone() } else { String::new() };
+        let namespace = if call.resource.namespaced { call.target.namespace.clone() } else { String::new() };
         Ok(Self { labels, fields, namespace })
     }
 
@@ -148,13 +147,19 @@ impl Api {
     /// The page of a list that a request asks for.
     pub(super) async fn page(&self, call: &Call, selection: &Selection) -> Result<Page, Failure> {
         check_options(call)?;
-        let limit = call.query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
+        let limit = call
+            .query
+            .number("limit")?
+            .and_then(|limit| usize::try_from(limit).ok())
+            .filter(|limit| *limit > 0);
         let mut start = None;
         let mut at = None;
         let version = call.query.get("resourceVersion").map(revision_of).transpose()?;
         if let Some(token) = call.query.get("continue") {
             if version.is_some_and(|version| version > 0) {
-                return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+                return Err(Failure::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
             }
             let cursor = Cursor::decode(token)?;
             start = Some(cursor.start);
@@ -188,6 +193,9 @@ impl Api {
         let selection = Selection::of(call)?;
         let page = self.page(call, &selection).await?;
         let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
+        if call.resource.builtin().is_none() && call.view == View::Whole {
+            metadata["continue"] = json!("");
+        }
         if let Some(next) = &page.next {
             metadata["continue"] = json!(Cursor { revision: page.revision, start: next.clone() }.encode());
             // With a selector nobody knows how many of the rest are meant.

@@ -56,7 +56,13 @@ pub trait Logs: std::fmt::Debug + Send + Sync + 'static {
 /// The container that is meant.
 fn container_of(call: &Call, pod: &Value) -> Result<String, Failure> {
     let names = |list: &str| -> Vec<String> {
-        pod["spec"][list].as_array().into_iter().flatten().filter_map(|one| one["name"].as_str()).map(str::to_owned).collect()
+        pod["spec"][list]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one["name"].as_str())
+            .map(str::to_owned)
+            .collect()
     };
     let (main, initial) = (names("containers"), names("initContainers"));
     let name = &call.target.name;
@@ -67,7 +73,11 @@ fn container_of(call: &Call, pod: &Value) -> Result<String, Failure> {
             [only] => Ok(only.clone()),
             _ => {
                 let all = main.join(" ");
-                let extra = if initial.is_empty() { String::new() } else { format!(" or one of the init containers: [{}]", initial.join(" ")) };
+                let extra = if initial.is_empty() {
+                    String::new()
+                } else {
+                    format!(" or one of the init containers: [{}]", initial.join(" "))
+                };
                 Err(Failure::bad_request(format!(
                     "a container name must be specified for pod {name}, choose one of: [{all}]{extra}"
                 )))

@@ -42,7 +42,9 @@ pub(super) fn validate(resource: &Resource, value: &Value) -> Vec<FieldError> {
     }
     match (resource.namespaced, object::namespace(value)) {
         (true, "") => errors.push(FieldError::required("metadata.namespace", "")),
-        (true, namespace) => check_all(&mut errors, "metadata.namespace", namespace, names::dns_label(namespace)),
+        (true, namespace) => {
+            check_all(&mut errors, "metadata.namespace", namespace, names::dns_label(namespace))
+        }
         (false, "") => {}
         (false, _) => errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type")),
     }
@@ -57,7 +59,8 @@ pub(super) fn validate(resource: &Resource, value: &Value) -> Vec<FieldError> {
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS {
-        let mut error = FieldError::required("metadata.annotations", format!("may not be more than {ANNOTATIONS} bytes"));
+        let mut error =
+            FieldError::required("metadata.annotations", format!("may not be more than {ANNOTATIONS} bytes"));
         error.kind = crate::schema::Kind::TooLong;
         errors.push(error);
     }
@@ -122,7 +125,10 @@ pub(super) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
         if !added.is_empty() {
             errors.push(FieldError::forbidden(
                 "metadata.finalizers",
-                format!("no new finalizers can be added if the object is being deleted, found new finalizers {}", go_strings(&added)),
+                format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers {}",
+                    go_strings(&added)
+                ),
             ));
         }
     }

@@ -16,9 +16,9 @@ mod strategy;
 mod update;
 mod watch;
 
+pub(crate) use delete::{Options as DeleteOptions, Propagation};
 pub use logs::{Logs, LogsError, LogsRequest};
 pub(crate) use strategy::NAMESPACES;
-pub(crate) use delete::{Options as DeleteOptions, Propagation};
 
 use crate::http::{Format, Query, Target, View};
 use crate::registry::{Registry, Resource, Version};

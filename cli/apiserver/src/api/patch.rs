@@ -32,7 +32,9 @@ fn object_of(body: &[u8]) -> Result<(Value, Vec<String>), Failure> {
     let decoded = decode_json(body).map_err(undecodable)?;
     if !decoded.value.is_object() {
         let found = words::json_kind(&decoded.value);
-        return Err(undecodable(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")));
+        return Err(undecodable(format!(
+            "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        )));
     }
     Ok((decoded.value, decoded.duplicates))
 }
@@ -98,11 +100,18 @@ impl Api {
             let stored = self.store.get(&call.resource.bucket, &call.key());
             call.warnings.clear();
             let outcome = match stored {
-                Some(stored) => self.patch_stored(call, &patch, &duplicates, &stored, dry_run).await.map(|stored| (200, stored)),
-                None => self.patch_absent(call, &patch, &duplicates, dry_run).await.map(|stored| (201, stored)),
+                Some(stored) => self
+                    .patch_stored(call, &patch, &duplicates, &stored, dry_run)
+                    .await
+                    .map(|stored| (200, stored)),
+                None => {
+                    self.patch_absent(call, &patch, &duplicates, dry_run).await.map(|stored| (201, stored))
+                }
             };
             match outcome {
-                Ok((code, stored)) => return Ok(http::object(code, call.format, &present::one(call, &stored))),
+                Ok((code, stored)) => {
+                    return Ok(http::object(code, call.format, &present::one(call, &stored)));
+                }
                 Err(Lost::Refused(failure)) => return Err(failure),
                 Err(Lost::Race) => {}
             }
@@ -167,7 +176,8 @@ impl Api {
                 let now = object::now();
                 let version = call.api_version();
                 let writer = self.writer(call, manager, &version, &now);
-                let new = apply::apply(&call.version.schema, Some(&old), config, &writer, *force).map_err(refused)?;
+                let new = apply::apply(&call.version.schema, Some(&old), config, &writer, *force)
+                    .map_err(refused)?;
                 self.vet(call, &mut config.clone(), duplicates.to_vec())?;
                 (new, true)
             }

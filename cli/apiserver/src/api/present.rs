@@ -34,6 +34,13 @@ fn convert_event(event: &mut Value, to_core: bool) {
             fields.insert((*to).to_owned(), value);
         }
     }
+    if !to_core {
+        for empty in ["reportingController", "reportingInstance"] {
+            if fields.get(empty).is_some_and(|value| value == "") {
+                fields.remove(empty);
+            }
+        }
+    }
     let api_version = if to_core { "v1" } else { "events.k8s.io/v1" };
     fields.insert("apiVersion".to_owned(), json!(api_version));
 }
@@ -66,7 +73,8 @@ pub(super) fn value<'a>(resource: &Resource, version: &Version, stored: &'a Stor
     if is_new_event(resource) {
         convert_event(&mut value, false);
     } else {
-        object::fields(&mut value).insert("apiVersion".to_owned(), json!(resource.api_version(&version.name)));
+        object::fields(&mut value)
+            .insert("apiVersion".to_owned(), json!(resource.api_version(&version.name)));
         // The definition may have changed since the object was written.
         version.schema.prune(&mut value);
         version.schema.fill(&mut value);

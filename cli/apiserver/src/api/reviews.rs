@@ -20,7 +20,13 @@ impl Api {
     }
 
     /// Answers a review.
-    pub(super) fn review(&self, review: &Review, format: Format, media: &str, body: &[u8]) -> Result<Reply, Failure> {
+    pub(super) fn review(
+        &self,
+        review: &Review,
+        format: Format,
+        media: &str,
+        body: &[u8],
+    ) -> Result<Reply, Failure> {
         let mut value = admit::read(media, body)?.value;
         if !value.is_object() {
             return Err(Failure::bad_request("the body of the request is not an object"));
@@ -49,13 +55,15 @@ impl Api {
             return Err(Failure::bad_request("token is required for TokenReview in authentication"));
         }
         if same_secret(token, &self.user.token) {
-            return Ok(json!({ "authenticated": true, "user": self.user_info(), "audiences": ["https://kubernetes.default.svc"] }));
+            return Ok(
+                json!({ "authenticated": true, "user": self.user_info(), "audiences": ["https://kubernetes.default.svc"] }),
+            );
         }
         Ok(json!({ "user": {}, "error": "invalid bearer token" }))
     }
 
     fn access_status(&self, kind: &str, spec: &Value) -> Result<Value, Failure> {
-        let named = Named { group: "authorization.k8s.io", name: kind };
+        let named = Named { group: "authorization.k8s.io", name: "" };
         let asked = !spec["resourceAttributes"].is_null() || !spec["nonResourceAttributes"].is_null();
         if !asked {
             let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
@@ -66,7 +74,8 @@ impl Api {
             return Ok(json!({ "allowed": true, "reason": "the bearer of the token may do all" }));
         }
         let user = spec["user"].as_str().unwrap_or_default();
-        let groups: Vec<&str> = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let groups: Vec<&str> =
+            spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         if user.is_empty() && groups.is_empty() {
             let why = "at least one of user or group must be specified";
             let error = crate::schema::FieldError::invalid("spec.user", json!(""), why);

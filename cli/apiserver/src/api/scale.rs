@@ -75,7 +75,12 @@ impl Api {
     }
 
     /// update of the scale
-    pub(super) async fn update_scale(&self, call: &mut Call, media: &str, body: &[u8]) -> Result<Reply, Failure> {
+    pub(super) async fn update_scale(
+        &self,
+        call: &mut Call,
+        media: &str,
+        body: &[u8],
+    ) -> Result<Reply, Failure> {
         let sent = admit::read(media, body)?.value;
         if !object::name(&sent).is_empty() {
             super::update::check_name(call, &sent)?;
@@ -84,8 +89,14 @@ impl Api {
     }
 
     /// patch of the scale
-    pub(super) async fn patch_scale(&self, call: &mut Call, media: &str, body: &[u8]) -> Result<Reply, Failure> {
-        let decoded = decode_json(body).map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
+    pub(super) async fn patch_scale(
+        &self,
+        call: &mut Call,
+        media: &str,
+        body: &[u8],
+    ) -> Result<Reply, Failure> {
+        let decoded = decode_json(body)
+            .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
         let changes = decoded.value;
         match media {
             "application/json-patch+json" => {
@@ -102,7 +113,9 @@ impl Api {
                 })
                 .await
             }
-            _ => Err(Failure::unsupported_media_type("application/json-patch+json, application/merge-patch+json")),
+            _ => Err(Failure::unsupported_media_type(
+                "application/json-patch+json, application/merge-patch+json",
+            )),
         }
     }
 
@@ -144,7 +157,9 @@ fn replicas_of(wanted: &Value, name: &str) -> Result<i64, Failure> {
         Value::Null => 0,
         Value::Number(number) if number.is_i64() => number.as_i64().unwrap_or(0),
         other => {
-            let why = format!("Scale in version \"v1\" cannot be handled as a Scale: {other} is not a number of replicas");
+            let why = format!(
+                "Scale in version \"v1\" cannot be handled as a Scale: {other} is not a number of replicas"
+            );
             return Err(Failure::bad_request(why));
         }
     };

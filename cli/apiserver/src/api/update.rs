@@ -116,7 +116,9 @@ impl Api {
         }
         let before = &old["metadata"];
         let map = object::metadata(new);
-        for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"] {
+        for field in
+            ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"]
+        {
             match before.get(field) {
                 Some(value) => drop(map.insert(field.to_owned(), value.clone())),
                 None => drop(map.remove(field)),
@@ -127,6 +129,7 @@ impl Api {
         }
         map.insert("resourceVersion".to_owned(), before["resourceVersion"].clone());
         call.version.schema.fill(new);
+        strategy::complete(&call.resource, new);
         strategy::prepare_update(&call.resource, new, old, &call.target.subresource);
         if call.target.subresource != "status" && counts(call, old, new) {
             let generation = before["generation"].as_i64().unwrap_or(0) + 1;
@@ -229,7 +232,8 @@ pub(super) fn check_version(call: &Call, given: &str, stored: &Stored) -> Result
         if call.resource.builtin().is_some_and(|kind| kind.unconditional) {
             return Ok(());
         }
-        let error = FieldError::invalid("metadata.resourceVersion", json!(0), "must be specified for an update");
+        let error =
+            FieldError::invalid("metadata.resourceVersion", json!(0), "must be specified for an update");
         return Err(Failure::invalid(&call.named(), &call.target.name, &[error]));
     }
     match given.parse::<u64>() {

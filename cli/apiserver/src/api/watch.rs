@@ -243,7 +243,8 @@ impl Watcher {
             && self.name.is_empty()
             && self.call.resource.storage.name == self.call.version.name
             && event.revision >= self.call.resource.since
-            && self.call.resource.bucket == format!("{}/{}", self.call.resource.group, self.call.resource.plural);
+            && self.call.resource.bucket
+                == format!("{}/{}", self.call.resource.group, self.call.resource.plural);
         if whole {
             let text = event.frame.get_or_init(|| frame(event.change.as_str(), &event.object.json));
             frames.put_slice(text);

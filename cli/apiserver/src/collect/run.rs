@@ -32,9 +32,8 @@ pub(crate) async fn run(api: Arc<Api>) {
         news.borrow_and_update();
         collector.catch_up();
         let failed = collector.work().await;
-        let retry = async {
-            if failed { tokio::time::sleep(RETRY).await } else { std::future::pending().await }
-        };
+        let retry =
+            async { if failed { tokio::time::sleep(RETRY).await } else { std::future::pending().await } };
         tokio::select! {
             changed = news.changed() => if changed.is_err() { return },
             () = stop.cancelled() => return,

@@ -84,9 +84,17 @@ impl Api {
     }
 
     /// Deletes an object if it is still the same.
-    async fn delete_own(&self, resource: &Arc<Resource>, value: &Value, how: Option<Propagation>) -> Result<(), Failure> {
-        let options =
-            DeleteOptions { propagation: how, uid: Some(object::uid(value).to_owned()), ..DeleteOptions::default() };
+    async fn delete_own(
+        &self,
+        resource: &Arc<Resource>,
+        value: &Value,
+        how: Option<Propagation>,
+    ) -> Result<(), Failure> {
+        let options = DeleteOptions {
+            propagation: how,
+            uid: Some(object::uid(value).to_owned()),
+            ..DeleteOptions::default()
+        };
         match self.remove(&self.own_call(resource, value), &options).await {
             Ok(_) => Ok(()),
             // Gone, or another one by now.

@@ -1,13 +1,13 @@
 //! What the server says about itself: its version and health, which resources it serves, and their schemas.
 
+mod aggregated;
 mod legacy;
 mod openapi;
-mod aggregated;
 
 use crate::api::Api;
 use crate::http::{self, Format, Reply};
-use crate::registry::builtin::{KINDS, REVIEWS};
 use crate::registry::Served;
+use crate::registry::builtin::{KINDS, REVIEWS};
 use crate::status::Failure;
 use bytes::Bytes;
 use hyper::header::HeaderMap;
@@ -18,6 +18,9 @@ pub(crate) const KUBERNETES: &str = "v1.36.0";
 
 /// The verbs of a resource whose objects are stored.
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// The same in the order in which custom resources have them.
+const CUSTOM_VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const PART_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// Whether a group and version is one of this program, so that what is missing in it is missing for good.
@@ -61,7 +64,7 @@ fn entries(served: &Served, group: &str, version: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     for resource in served.all().filter(|resource| resource.group == group) {
         let Some(found) = resource.version(version) else { continue };
-        let mut verbs = VERBS.to_vec();
+        let mut verbs = if resource.builtin().is_some() { VERBS.to_vec() } else { CUSTOM_VERBS.to_vec() };
         if resource.is("", "namespaces") {
             verbs.retain(|verb| *verb != "deletecollection");
         }
@@ -154,7 +157,9 @@ pub(crate) fn answer(api: &Api, path: &[&str], accept: &str, headers: &HeaderMap
             legacy::resources(&served, group, version).map_or_else(missing, |list| ok(&list))
         }
         ["openapi", "v3"] => ok(&openapi::index(&served)),
-        ["openapi", "v3", "api", version] => openapi::document(&served, "", version).map_or_else(missing, |it| ok(&it)),
+        ["openapi", "v3", "api", version] => {
+            openapi::document(&served, "", version).map_or_else(missing, |it| ok(&it))
+        }
         ["openapi", "v3", "apis", group, version] => {
             openapi::document(&served, group, version).map_or_else(missing, |it| ok(&it))
         }
@@ -172,7 +177,9 @@ fn root(served: &Served) -> Value {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.into_iter().map(|version| format!("/apis/{group}/{version}")));
     }
-    paths.extend(["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned));
+    paths.extend(
+        ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned),
+    );
     json!({ "paths": paths })
 }
 

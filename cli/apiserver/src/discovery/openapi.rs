@@ -13,7 +13,8 @@ pub(super) fn index(served: &Served) -> Value {
     let mut paths = Map::new();
     for (group, versions) in served.groups() {
         for version in versions {
-            let path = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+            let path =
+                if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
             // The description is a function of what is served, so that the generation tells when it changes. A restart
             // changes nothing that this would have to tell.
             let hash = mark(&document(served, group, version).unwrap_or_default());
@@ -41,7 +42,10 @@ fn published(resource: &Resource, version: &Version, schema: &Value, reference: 
         "apiVersion".to_owned(),
         json!({ "type": "string", "description": "The group and version of the schema that this object is written in." }),
     );
-    properties.insert("kind".to_owned(), json!({ "type": "string", "description": "The kind of object that this is." }));
+    properties.insert(
+        "kind".to_owned(),
+        json!({ "type": "string", "description": "The kind of object that this is." }),
+    );
     properties.insert(
         "metadata".to_owned(),
         json!({ "description": "What all objects have.", "allOf": [{ "$ref": format!("{reference}{META}") }] }),
@@ -104,7 +108,8 @@ fn paths(resource: &Resource, version: &Version, schema: &str, paths: &mut Map<S
     let gvk = gvk(resource, version);
     let id = |verb: &str, what: &str| format!("{verb}{}{}{what}", version.name, resource.kind);
     let of = |verbs: &[&str], what: &str| -> Value {
-        let verbs = verbs.iter().map(|verb| ((*verb).to_owned(), operation(verb, &id(verb, what), &gvk, schema)));
+        let verbs =
+            verbs.iter().map(|verb| ((*verb).to_owned(), operation(verb, &id(verb, what), &gvk, schema)));
         Value::Object(verbs.collect())
     };
     paths.insert(collection.clone(), of(&["get", "post", "delete"], "Collection"));
@@ -159,7 +164,9 @@ pub(super) fn second(served: &Served) -> Value {
     for (group, versions) in served.groups() {
         for version in versions {
             let Some(document) = document(served, group, version) else { continue };
-            for (part, into) in [(&document["components"]["schemas"], &mut definitions), (&document["paths"], &mut all)] {
+            for (part, into) in
+                [(&document["components"]["schemas"], &mut definitions), (&document["paths"], &mut all)]
+            {
                 for (name, value) in part.as_object().into_iter().flatten() {
                     into.insert(name.clone(), downgrade(value));
                 }

@@ -70,7 +70,10 @@ mod tests {
         assert_eq!(accept(Some("application/vnd.kubernetes.protobuf, */*")).unwrap().0, Format::Json);
         assert_eq!(accept(Some("application/yaml")).unwrap().0, Format::Yaml);
         assert_eq!(accept(Some("application/json;stream=watch")).unwrap().1, View::Whole);
-        assert_eq!(accept(Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")).unwrap().1, View::Metadata);
+        assert_eq!(
+            accept(Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")).unwrap().1,
+            View::Metadata
+        );
         assert!(accept(Some("text/html")).is_err());
         assert!(accept(Some("application/json;as=Else;g=meta.k8s.io;v=v1")).is_err());
     }

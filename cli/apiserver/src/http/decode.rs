@@ -98,8 +98,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
             let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
             let value = source.next_value_seed(Seed { path: path.clone(), duplicates: self.duplicates })?;
             if map.insert(key, value).is_some() {
-                let mut duplicates =
-                    self.duplicates.try_borrow_mut().map_err(|_| A::Error::custom("a field inside itself"))?;
+                let mut duplicates = self
+                    .duplicates
+                    .try_borrow_mut()
+                    .map_err(|_| A::Error::custom("a field inside itself"))?;
                 if !duplicates.contains(&path) {
                     duplicates.push(path);
                 }

@@ -41,7 +41,11 @@ impl Query {
 
     /// The first value of a parameter; an empty one counts as absent.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty())
     }
 
     /// All values of a parameter.
@@ -74,7 +78,8 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded() {
-        let query = Query::parse("labelSelector=a%3Db%2Cc&watch&limit=5&x=a+b&dryRun=All&dryRun=None&f=false&e=");
+        let query =
+            Query::parse("labelSelector=a%3Db%2Cc&watch&limit=5&x=a+b&dryRun=All&dryRun=None&f=false&e=");
         assert_eq!(query.get("labelSelector"), Some("a=b,c"));
         assert_eq!(query.flag("watch"), Some(true));
         assert_eq!(query.flag("f"), Some(false));

@@ -79,7 +79,10 @@ mod tests {
         assert_eq!(parts("/api/v1/namespaces/a/status"), ["", "v1", "", "namespaces", "a", "status"]);
         assert_eq!(parts("/api/v1/namespaces/a/pods/b/log"), ["", "v1", "a", "pods", "b", "log"]);
         assert_eq!(parts("/apis/g.h/v1/namespaces/a/things"), ["g.h", "v1", "a", "things", "", ""]);
-        assert_eq!(parts("/apis/r/v1/clusterroles/system%3Aa"), ["r", "v1", "", "clusterroles", "system:a", ""]);
+        assert_eq!(
+            parts("/apis/r/v1/clusterroles/system%3Aa"),
+            ["r", "v1", "", "clusterroles", "system:a", ""]
+        );
     }
 
     #[test]

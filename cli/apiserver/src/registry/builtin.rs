@@ -147,11 +147,7 @@ pub(crate) static KINDS: &[Kind] = &[
         categories: ALL,
         ..kind("apps", "statefulsets", "statefulset", "StatefulSet", &["sts"])
     },
-    Kind {
-        upsert: true,
-        unconditional: false,
-        ..kind(COORDINATION, "leases", "lease", "Lease", &[])
-    },
+    Kind { upsert: true, unconditional: false, ..kind(COORDINATION, "leases", "lease", "Lease", &[]) },
     Kind { upsert: true, bucket: Some(EVENTS_BUCKET), ..kind(EVENTS, "events", "event", "Event", &["ev"]) },
     Kind { upsert: true, naming: Naming::Path, ..kind(RBAC, "roles", "role", "Role", &[]) },
     Kind {
@@ -281,7 +277,13 @@ pub(crate) static REVIEWS: &[Review] = &[
         "SelfSubjectAccessReview",
         false,
     ),
-    review(AUTHORIZATION, "selfsubjectrulesreviews", "selfsubjectrulesreview", "SelfSubjectRulesReview", false),
+    review(
+        AUTHORIZATION,
+        "selfsubjectrulesreviews",
+        "selfsubjectrulesreview",
+        "SelfSubjectRulesReview",
+        false,
+    ),
     review(AUTHORIZATION, "subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview", false),
 ];
 

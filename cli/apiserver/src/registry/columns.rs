@@ -93,7 +93,9 @@ fn column(name: &str, kind: &str, priority: i64, compute: fn(&Value, DateTime<Ut
 }
 
 fn created(object: &Value, now: DateTime<Utc>) -> Value {
-    json!(age::since(object::meta(object, "creationTimestamp"), now).unwrap_or_else(|| "<unknown>".to_owned()))
+    json!(
+        age::since(object::meta(object, "creationTimestamp"), now).unwrap_or_else(|| "<unknown>".to_owned())
+    )
 }
 
 fn age_column() -> Column {
@@ -131,7 +133,9 @@ fn workload_tail() -> [Column; 3] {
     [
         column("Containers", "string", 1, |object, _| joined(containers(object), "name")),
         column("Images", "string", 1, |object, _| joined(containers(object), "image")),
-        column("Selector", "string", 1, |object, _| selector_text(&object["spec"]["selector"]["matchLabels"])),
+        column("Selector", "string", 1, |object, _| {
+            selector_text(&object["spec"]["selector"]["matchLabels"])
+        }),
     ]
 }
 
@@ -213,7 +217,7 @@ fn events() -> Vec<Column> {
         column("First Seen", "string", 1, |object, now| event_seen(object, true, now)),
         column("Count", "string", 1, |object, _| {
             let count = object["series"]["count"].as_i64().or(object["count"].as_i64()).unwrap_or(0);
-            json!(count.max(1).to_string())
+            json!(count.max(1))
         }),
         Column { priority: 1, ..Column::name() },
     ]
@@ -241,13 +245,15 @@ pub(super) fn builtin(group: &str, plural: &str) -> Vec<Column> {
         (_, "events") => return events(),
         ("", "pods") => columns.extend([
             column("Ready", "string", 0, |object, _| {
-                let statuses = object["status"]["containerStatuses"].as_array().map_or(&[][..], Vec::as_slice);
+                let statuses =
+                    object["status"]["containerStatuses"].as_array().map_or(&[][..], Vec::as_slice);
                 let ready = statuses.iter().filter(|one| one["ready"] == true).count();
                 json!(format!("{ready}/{}", containers(object).len()))
             }),
             column("Status", "string", 0, pod_phase),
             column("Restarts", "string", 0, |object, _| {
-                let statuses = object["status"]["containerStatuses"].as_array().map_or(&[][..], Vec::as_slice);
+                let statuses =
+                    object["status"]["containerStatuses"].as_array().map_or(&[][..], Vec::as_slice);
                 json!(statuses.iter().map(|one| number(&one["restartCount"])).sum::<i64>().to_string())
             }),
             age_column(),
@@ -264,13 +270,13 @@ pub(super) fn builtin(group: &str, plural: &str) -> Vec<Column> {
         ]),
         ("", "configmaps") => columns.extend([
             column("Data", "string", 0, |object, _| {
-                json!((entries(&object["data"]) + entries(&object["binaryData"])).to_string())
+                json!(entries(&object["data"]) + entries(&object["binaryData"]))
             }),
             age_column(),
         ]),
         ("", "secrets") => columns.extend([
             column("Type", "string", 0, |object, _| json!(text_at(object, "type"))),
-            column("Data", "string", 0, |object, _| json!(entries(&object["data"]).to_string())),
+            column("Data", "string", 0, |object, _| json!(entries(&object["data"]))),
             age_column(),
         ]),
         ("", "services") => columns.extend([
@@ -317,7 +323,9 @@ pub(super) fn builtin(group: &str, plural: &str) -> Vec<Column> {
         ]),
         ("policy", "poddisruptionbudgets") => columns.extend([
             column("Min Available", "string", 0, |object, _| all_or_none(&object["spec"]["minAvailable"])),
-            column("Max Unavailable", "string", 0, |object, _| all_or_none(&object["spec"]["maxUnavailable"])),
+            column("Max Unavailable", "string", 0, |object, _| {
+                all_or_none(&object["spec"]["maxUnavailable"])
+            }),
             column("Allowed Disruptions", "integer", 0, |object, _| {
                 json!(number(&object["status"]["disruptionsAllowed"]))
             }),

@@ -58,6 +58,12 @@ pub(crate) fn default(definition: &mut Value) {
     }
 }
 
+/// The names of the versions in which a definition stores objects.
+pub(crate) fn storage(definition: &Value) -> Vec<Value> {
+    let versions = list(&definition["spec"], "versions").iter();
+    versions.filter(|version| version["storage"] == true).map(|version| version["name"].clone()).collect()
+}
+
 /// The path of a version's schema, as messages about it begin.
 fn schema_path(definition: &Value, index: usize) -> String {
     let versions = list(&definition["spec"], "versions");
@@ -86,7 +92,9 @@ pub(crate) fn validate(definition: &Value, old: Option<&Value>) -> Vec<FieldErro
     match text(spec, "scope") {
         "Cluster" | "Namespaced" => {}
         "" => errors.push(FieldError::required("spec.scope", "")),
-        other => errors.push(FieldError::not_supported("spec.scope", json!(other), &["Cluster", "Namespaced"])),
+        other => {
+            errors.push(FieldError::not_supported("spec.scope", json!(other), &["Cluster", "Namespaced"]))
+        }
     }
     if let Some(old) = old {
         for field in ["group", "scope"] {
@@ -128,9 +136,16 @@ fn validate_group(group: &str, definition: &Value, errors: &mut Vec<FieldError>)
     } else if let Some(why) = naming::dns_subdomain(group).into_iter().next() {
         errors.push(FieldError::invalid("spec.group", json!(group), why));
     } else if group.split('.').count() < 2 {
-        errors.push(FieldError::invalid("spec.group", json!(group), "should be a domain with at least one dot"));
+        errors.push(FieldError::invalid(
+            "spec.group",
+            json!(group),
+            "should be a domain with at least one dot",
+        ));
     }
-    let protected = group == "k8s.io" || group.ends_with(".k8s.io") || group == "kubernetes.io" || group.ends_with(".kubernetes.io");
+    let protected = group == "k8s.io"
+        || group.ends_with(".k8s.io")
+        || group == "kubernetes.io"
+        || group.ends_with(".kubernetes.io");
     let approved = definition["metadata"]["annotations"]["api-approved.kubernetes.io"].is_string();
     if protected && !approved {
         errors.push(FieldError::required(
@@ -143,19 +158,23 @@ fn validate_group(group: &str, definition: &Value, errors: &mut Vec<FieldError>)
 fn validate_names(names: &Value, errors: &mut Vec<FieldError>) {
     let kind = text(names, "kind").to_lowercase();
     let list_kind = text(names, "listKind").to_lowercase();
-    let plain = [("plural", text(names, "plural").to_owned()), ("singular", text(names, "singular").to_owned())];
+    let plain =
+        [("plural", text(names, "plural").to_owned()), ("singular", text(names, "singular").to_owned())];
     let checked = plain.into_iter().chain([("kind", kind), ("listKind", list_kind)]);
     for (field, value) in checked {
         let path = format!("spec.names.{field}");
         if value.is_empty() {
             errors.push(FieldError::required(path, ""));
         } else if let Some(why) = naming::dns_1035_label(&value).into_iter().next() {
-            errors.push(FieldError::invalid(path, names[field].clone(), why));
+            let mixed =
+                if field.ends_with("ind") { "may have mixed case, but should otherwise match: " } else { "" };
+            errors.push(FieldError::invalid(path, names[field].clone(), format!("{mixed}{why}")));
         }
     }
     for field in ["shortNames", "categories"] {
         for (index, value) in list(names, field).iter().enumerate() {
-            if let Some(why) = value.as_str().and_then(|text| naming::dns_1035_label(text).into_iter().next()) {
+            if let Some(why) = value.as_str().and_then(|text| naming::dns_1035_label(text).into_iter().next())
+            {
                 errors.push(FieldError::invalid(format!("spec.names.{field}[{index}]"), value.clone(), why));
             }
         }
@@ -197,7 +216,7 @@ fn validate_versions(definition: &Value, old: Option<&Value>, errors: &mut Vec<F
             list(&old["spec"], "versions").iter().any(|before| before["schema"]["openAPIV3Schema"] == *schema)
         });
         if !schema.is_object() {
-            errors.push(FieldError::required(format!("{at}.schema.openAPIV3Schema"), "schemas are required"));
+            errors.push(FieldError::required(format!("{at}.schema.openAPIV3Schema"), ""));
         } else if !unchanged {
             let at = schema_path(definition, index);
             let mut wrong = Schema::compile(schema, &at).err().unwrap_or_default();
@@ -210,8 +229,17 @@ fn validate_versions(definition: &Value, old: Option<&Value>, errors: &mut Vec<F
                 }
             }
         }
-        validate_columns(version, &at, errors);
-        validate_scale(version, &at, errors);
+        // What all versions share is spoken of as if it stood above them.
+        let place = |field: &str| {
+            let shared = versions.iter().all(|other| other[field] == version[field]);
+            if shared { "spec".to_owned() } else { at.clone() }
+        };
+        if index == 0 || place("additionalPrinterColumns") == at {
+            validate_columns(version, &place("additionalPrinterColumns"), errors);
+        }
+        if index == 0 || place("subresources") == at {
+            validate_scale(version, &place("subresources"), errors);
+        }
     }
     for (index, name) in texts(&definition["status"], "storedVersions").iter().enumerate() {
         if old.is_some() && !versions.iter().any(|version| text(version, "name") == name) {
@@ -232,7 +260,10 @@ fn validate_columns(version: &Value, at: &str, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::required(format!("{at}.name"), ""));
         }
         match text(column, "type") {
-            "" => errors.push(FieldError::required(format!("{at}.type"), "must be one of boolean,date,integer,number,string")),
+            "" => errors.push(FieldError::required(
+                format!("{at}.type"),
+                "must be one of boolean,date,integer,number,string",
+            )),
             kind if !kinds.contains(&kind) => errors.push(FieldError::invalid(
                 format!("{at}.type"),
                 json!(kind),
@@ -241,11 +272,11 @@ fn validate_columns(version: &Value, at: &str, errors: &mut Vec<FieldError>) {
             _ => {}
         }
         match text(column, "jsonPath") {
-            "" => errors.push(FieldError::required(format!("{at}.jsonPath"), "")),
+            "" => errors.push(FieldError::required(format!("{at}.JSONPath"), "")),
             path => {
                 if let Err(why) = Path::parse(path) {
                     let detail = format!("is an invalid JSONPath: {why}");
-                    errors.push(FieldError::invalid(format!("{at}.jsonPath"), json!(path), detail));
+                    errors.push(FieldError::invalid(format!("{at}.JSONPath"), json!(path), detail));
                 }
             }
         }
@@ -371,7 +402,9 @@ pub(crate) fn resource(definition: &Value, since: u64) -> Result<Resource, Vec<F
 pub(crate) fn name_conflict(definition: &Value, others: &[&Value]) -> Option<(&'static str, String)> {
     let names = &definition["spec"]["names"];
     for other in others {
-        if other["spec"]["group"] != definition["spec"]["group"] || object::uid(other) == object::uid(definition) {
+        if other["spec"]["group"] != definition["spec"]["group"]
+            || object::uid(other) == object::uid(definition)
+        {
             continue;
         }
         let theirs = &other["status"]["acceptedNames"];
@@ -415,15 +448,29 @@ pub(crate) fn accepted_status(definition: &Value, others: &[&Value], now: &str) 
     match conflict {
         None => {
             set_condition(conditions, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now);
-            set_condition(conditions, "Established", "True", "InitialNamesAccepted", "the initial names have been accepted", now);
+            set_condition(
+                conditions,
+                "Established",
+                "True",
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+                now,
+            );
         }
         Some((reason, message)) => {
             set_condition(conditions, "NamesAccepted", "False", reason, &message, now);
-            let established = conditions
-                .as_array()
-                .is_some_and(|all| all.iter().any(|one| one["type"] == "Established" && one["status"] == "True"));
+            let established = conditions.as_array().is_some_and(|all| {
+                all.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+            });
             if !established {
-                set_condition(conditions, "Established", "False", "NotAccepted", "not all names are accepted", now);
+                set_condition(
+                    conditions,
+                    "Established",
+                    "False",
+                    "NotAccepted",
+                    "not all names are accepted",
+                    now,
+                );
             }
         }
     }
@@ -431,7 +478,14 @@ pub(crate) fn accepted_status(definition: &Value, others: &[&Value], now: &str) 
 }
 
 /// Sets a condition; its time changes only with its status.
-pub(crate) fn set_condition(conditions: &mut Value, kind: &str, status: &str, reason: &str, message: &str, now: &str) {
+pub(crate) fn set_condition(
+    conditions: &mut Value,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
     let Value::Array(list) = conditions else { return };
     let existing = list.iter_mut().find(|condition| condition["type"] == kind);
     match existing {
@@ -507,7 +561,8 @@ mod tests {
 
     #[test]
     fn a_definition_whose_kind_is_taken_is_not_established() {
-        let names = json!({ "kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList" });
+        let names =
+            json!({ "kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList" });
         let one = json!({ "metadata": { "uid": "1" }, "spec": { "group": "a.b", "names": names }, "status": { "acceptedNames": names } });
         let other = json!({ "metadata": { "uid": "2" }, "spec": { "group": "a.b", "names": {
             "kind": "Widget", "plural": "gadgets", "singular": "gadget", "listKind": "GadgetList" } } });

@@ -56,7 +56,9 @@ fn advance<'a>(step: &Step, value: &'a Value) -> Vec<&'a Value> {
         (Step::Index(index), Value::Array(list)) => {
             let index = match usize::try_from(*index) {
                 Ok(index) => Some(index),
-                Err(_) => usize::try_from(index.unsigned_abs()).ok().and_then(|back| list.len().checked_sub(back)),
+                Err(_) => {
+                    usize::try_from(index.unsigned_abs()).ok().and_then(|back| list.len().checked_sub(back))
+                }
             };
             index.and_then(|index| list.get(index)).into_iter().collect()
         }

@@ -77,7 +77,9 @@ impl<'a> Reader<'a> {
                 let length = usize::try_from(self.varint()?).map_err(|_| Error::Damaged)?;
                 Raw::Bytes(self.take(length)?)
             }
-            5 => Raw::Number(u64::from(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| Error::Damaged)?))),
+            5 => Raw::Number(u64::from(u32::from_le_bytes(
+                self.take(4)?.try_into().map_err(|_| Error::Damaged)?,
+            ))),
             _ => return Err(Error::Damaged),
         };
         Ok(Some((tag >> 3, raw)))
@@ -124,7 +126,12 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, Error> {
     Ok(Value::Object(object))
 }
 
-fn read_message(shape: &Shape, message: &[u8], into: &mut Map<String, Value>, depth: usize) -> Result<(), Error> {
+fn read_message(
+    shape: &Shape,
+    message: &[u8],
+    into: &mut Map<String, Value>,
+    depth: usize,
+) -> Result<(), Error> {
     if depth > DEPTH {
         return Err(Error::Depth);
     }
@@ -184,14 +191,19 @@ fn read_value(kind: &Kind, raw: Raw<'_>, depth: usize) -> Result<Option<Value>, 
             serde_json::from_slice(bytes_at(bytes, 1)?).map_err(|_| Error::Damaged)?
         }
         (Kind::IntOrText, Raw::Bytes(bytes)) => {
-            if number_at(bytes, 1)? == 0 { json!(number_at(bytes, 2)?) } else { json!(text(bytes_at(bytes, 3)?)?) }
+            if number_at(bytes, 1)? == 0 {
+                json!(number_at(bytes, 2)?)
+            } else {
+                json!(text(bytes_at(bytes, 3)?)?)
+            }
         }
         (Kind::Duration, Raw::Bytes(bytes)) => json!(format!("{}ns", number_at(bytes, 1)?)),
         (Kind::Time | Kind::MicroTime, Raw::Bytes([])) => return Ok(None),
         (Kind::Time | Kind::MicroTime, Raw::Bytes(bytes)) => {
             let nanos = u32::try_from(number_at(bytes, 2)?).map_err(|_| Error::Damaged)?;
             let time = DateTime::from_timestamp(number_at(bytes, 1)?, nanos).ok_or(Error::Damaged)?;
-            let precision = if matches!(kind, Kind::Time) { SecondsFormat::Secs } else { SecondsFormat::Micros };
+            let precision =
+                if matches!(kind, Kind::Time) { SecondsFormat::Secs } else { SecondsFormat::Micros };
             json!(time.to_rfc3339_opts(precision, true))
         }
         (Kind::Message(name), Raw::Bytes(bytes)) => {

@@ -69,7 +69,9 @@ fn read(text: &'static str) -> Table {
                 table.shapes.insert(name, Shape::default());
             }
             [number, name, kind, rest @ ..] => {
-                let (Ok(number), Some(shape)) = (number.parse(), table.shapes.get_mut(current)) else { continue };
+                let (Ok(number), Some(shape)) = (number.parse(), table.shapes.get_mut(current)) else {
+                    continue;
+                };
                 shape.fields.push(Field {
                     number,
                     name: (*name != ".").then(|| (*name).to_owned()),
@@ -130,7 +132,8 @@ mod tests {
 
     #[test]
     fn every_type_that_is_named_is_there() {
-        let needed = TABLE.shapes.values().flat_map(|shape| &shape.fields).filter_map(|field| messages(&field.kind));
+        let needed =
+            TABLE.shapes.values().flat_map(|shape| &shape.fields).filter_map(|field| messages(&field.kind));
         for name in needed.chain(TABLE.kinds.values().copied()) {
             assert!(TABLE.shapes.contains_key(name), "{name}");
         }
@@ -139,8 +142,13 @@ mod tests {
 
     #[test]
     fn every_stored_built_in_kind_can_be_read() {
-        for kind in crate::registry::builtin::KINDS.iter().filter(|kind| kind.group != "apiextensions.k8s.io") {
-            let version = if kind.group.is_empty() { kind.version.to_owned() } else { format!("{}/{}", kind.group, kind.version) };
+        for kind in crate::registry::builtin::KINDS.iter().filter(|kind| kind.group != "apiextensions.k8s.io")
+        {
+            let version = if kind.group.is_empty() {
+                kind.version.to_owned()
+            } else {
+                format!("{}/{}", kind.group, kind.version)
+            };
             assert!(of_kind(&version, kind.kind).is_some(), "{version} {}", kind.kind);
         }
     }

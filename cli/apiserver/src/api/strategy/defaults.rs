@@ -40,7 +40,12 @@ fn container(map: &mut Map<String, Value>) {
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(Value::Object(probe)) = map.get_mut(probe) {
-            for (field, value) in [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)] {
+            for (field, value) in [
+                ("timeoutSeconds", 1),
+                ("periodSeconds", 10),
+                ("successThreshold", 1),
+                ("failureThreshold", 3),
+            ] {
                 or(probe, field, json!(value));
             }
             if let Some(Value::Object(get)) = probe.get_mut("httpGet") {
@@ -81,6 +86,20 @@ pub(super) fn pod_spec(spec: &mut Value) {
     }
 }
 
+/// Pods.
+pub(super) fn pod(value: &mut Value) {
+    let spec = object::fields(value).entry("spec").or_insert_with(|| json!({}));
+    pod_spec(spec);
+    or(object::fields(spec), "enableServiceLinks", json!(true));
+}
+
+/// Core events, whose older fields are always there.
+pub(super) fn event(value: &mut Value) {
+    let fields = object::fields(value);
+    or(fields, "reportingComponent", json!(""));
+    or(fields, "reportingInstance", json!(""));
+}
+
 /// Deployments, ReplicaSets and StatefulSets.
 pub(super) fn workload(value: &mut Value, plural: &str) {
     let spec = object::field(value, "spec");
@@ -102,14 +121,22 @@ pub(super) fn workload(value: &mut Value, plural: &str) {
         "statefulsets" => {
             or(spec, "revisionHistoryLimit", json!(10));
             or(spec, "podManagementPolicy", json!("OrderedReady"));
-            or(spec, "updateStrategy", json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } }));
+            or(
+                spec,
+                "updateStrategy",
+                json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } }),
+            );
             let retain = json!({ "whenDeleted": "Retain", "whenScaled": "Retain" });
             or(spec, "persistentVolumeClaimRetentionPolicy", retain);
         }
         _ => {}
     }
     if let Some(template) = spec.get_mut("template").filter(|template| template.is_object()) {
-        pod_spec(template.as_object_mut().map_or(&mut Value::Null, |map| map.entry("spec").or_insert_with(|| json!({}))));
+        pod_spec(
+            template
+                .as_object_mut()
+                .map_or(&mut Value::Null, |map| map.entry("spec").or_insert_with(|| json!({}))),
+        );
     }
 }
 

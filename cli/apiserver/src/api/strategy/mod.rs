@@ -22,35 +22,46 @@ fn which(resource: &Resource) -> (&str, &str) {
     }
 }
 
-/// Completes a new object.
+/// Completes an object that has been read: what is filled in here counts as written by the client.
+pub(super) fn complete(resource: &Resource, value: &mut Value) {
+    if which(resource) == ("", "namespaces") {
+        let name = object::name(value).to_owned();
+        let labels = object::metadata(value).entry("labels").or_insert_with(|| json!({}));
+        object::fields(labels).insert("kubernetes.io/metadata.name".to_owned(), json!(name));
+    }
+    normalize(resource, value);
+}
+
+/// Sets what only the server decides about a new object.
 pub(super) fn prepare_create(resource: &Resource, value: &mut Value) {
     match which(resource) {
         ("", "namespaces") => {
             object::field(value, "spec").insert("finalizers".to_owned(), json!(["kubernetes"]));
             object::fields(value).insert("status".to_owned(), json!({ "phase": "Active" }));
-            let name = object::name(value).to_owned();
-            let labels = object::metadata(value).entry("labels").or_insert_with(|| json!({}));
-            object::fields(labels).insert("kubernetes.io/metadata.name".to_owned(), json!(name));
         }
+        ("", "events") => defaults::event(value),
         ("", "pods") => {
-            object::fields(value).insert("status".to_owned(), json!({ "phase": "Pending", "qosClass": "BestEffort" }));
+            object::fields(value)
+                .insert("status".to_owned(), json!({ "phase": "Pending", "qosClass": "BestEffort" }));
         }
         ("apps" | "policy" | "autoscaling", _) | ("", "services" | "persistentvolumeclaims" | "nodes") => {
             // Status is for those who observe; a client's first word about it does not count.
             object::fields(value).insert("status".to_owned(), json!({}));
         }
         (builtin::EXTENSIONS, _) => {
-            object::fields(value).remove("status");
+            let names = json!({ "kind": "", "plural": "" });
+            let status =
+                json!({ "acceptedNames": names, "conditions": null, "storedVersions": crd::storage(value) });
+            object::fields(value).insert("status".to_owned(), status);
         }
         ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
             object::fields(value).insert("status".to_owned(), json!({}));
         }
         _ => {}
     }
-    normalize(resource, value);
 }
 
-/// Completes a changed object.
+/// Keeps what a write may not change in a built-in kind.
 pub(super) fn prepare_update(resource: &Resource, value: &mut Value, old: &Value, subresource: &str) {
     match (which(resource), subresource) {
         // Only `finalize` changes these.
@@ -59,7 +70,6 @@ pub(super) fn prepare_update(resource: &Resource, value: &mut Value, old: &Value
         }
         _ => {}
     }
-    normalize(resource, value);
 }
 
 /// What holds for every write: defaults, and forms that are accepted but not stored.
@@ -67,7 +77,7 @@ fn normalize(resource: &Resource, value: &mut Value) {
     match which(resource) {
         ("", "secrets") => secret(value),
         (builtin::EXTENSIONS, _) => crd::default(value),
-        ("", "pods") => defaults::pod_spec(&mut value["spec"]),
+        ("", "pods") => defaults::pod(value),
         ("", "services") => defaults::service(value),
         ("apps", plural) => defaults::workload(value, plural),
         ("networking.k8s.io", "networkpolicies") => defaults::network_policy(value),

@@ -103,10 +103,12 @@ fn workload(errors: &mut Vec<FieldError>, new: &Value, old: Option<&Value>) {
     let selector = &new["spec"]["selector"];
     if !selector.is_object() {
         errors.push(FieldError::required("spec.selector", ""));
-    } else {
+    }
+    {
         let wanted = selector["matchLabels"].as_object().cloned().unwrap_or_default();
         let labels = &new["spec"]["template"]["metadata"]["labels"];
-        if wanted.iter().any(|(key, value)| labels.get(key) != Some(value)) {
+        let empty = wanted.is_empty() && selector["matchExpressions"].as_array().is_none_or(Vec::is_empty);
+        if empty || wanted.iter().any(|(key, value)| labels.get(key) != Some(value)) {
             let why = "`selector` does not match template `labels`";
             errors.push(FieldError::invalid("spec.template.metadata.labels", labels.clone(), why));
         }
@@ -141,7 +143,11 @@ fn rules(errors: &mut Vec<FieldError>, new: &Value, plural: &str) {
         if !empty("nonResourceURLs") {
             if plural == "roles" {
                 let why = "namespaced rules cannot apply to non-resource URLs";
-                errors.push(FieldError::invalid(format!("{at}.nonResourceURLs"), rule["nonResourceURLs"].clone(), why));
+                errors.push(FieldError::invalid(
+                    format!("{at}.nonResourceURLs"),
+                    rule["nonResourceURLs"].clone(),
+                    why,
+                ));
             }
             continue;
         }
@@ -159,6 +165,8 @@ fn rules(errors: &mut Vec<FieldError>, new: &Value, plural: &str) {
 fn bindings(errors: &mut Vec<FieldError>, new: &Value, old: Option<&Value>) {
     required(errors, new, "roleRef.name");
     if old.is_some_and(|old| old["roleRef"] != new["roleRef"]) {
-        errors.push(FieldError::invalid("roleRef", new["roleRef"].clone(), "cannot change roleRef"));
+        let role = &new["roleRef"];
+        let shown = json!({ "APIGroup": role["apiGroup"], "Kind": role["kind"], "Name": role["name"] });
+        errors.push(FieldError::invalid("roleRef", shown, "cannot change roleRef"));
     }
 }
