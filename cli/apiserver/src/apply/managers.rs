@@ -2,6 +2,13 @@
 
 use super::set::Set;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// How many entries of updaters an object keeps.
+const UPDATERS: usize = 10;
+
+/// The manager of the entry that older ones are put into.
+const ANCIENT: &str = "ancient-changes";
 
 /// How a manager came to own fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,6 +120,55 @@ impl Managers {
         } else {
             let list = self.entries.iter().map(Entry::to_value).collect();
             metadata.insert("managedFields".to_owned(), Value::Array(list));
+        }
+    }
+
+    /// Keeps the number of updaters in bounds: the oldest are put together, per version, in one entry.
+    pub fn cap(&mut self) {
+        let mut updaters: Vec<(Option<String>, String, Owner)> = self
+            .entries
+            .iter()
+            .filter(|entry| entry.owner.operation == Operation::Update)
+            .map(|entry| (entry.time.clone(), entry.owner.manager.clone(), entry.owner.clone()))
+            .collect();
+        if updaters.len() <= UPDATERS {
+            return;
+        }
+        updaters.sort_by(|left, right| (&left.0, &left.1).cmp(&(&right.0, &right.1)));
+        let mut left = updaters.len();
+        let mut first: BTreeMap<String, Owner> = BTreeMap::new();
+        for (time, _, owner) in updaters {
+            if left <= UPDATERS {
+                break;
+            }
+            let bucket = Owner {
+                manager: ANCIENT.to_owned(),
+                operation: Operation::Update,
+                api_version: owner.api_version.clone(),
+                subresource: String::new(),
+            };
+            let Some(oldest) = first.get(&owner.api_version) else {
+                first.insert(owner.api_version.clone(), owner);
+                continue;
+            };
+            if self.get(&bucket).is_none() {
+                let set = self.take(oldest);
+                self.set(&bucket, set);
+            }
+            let set = self.take(&owner);
+            let all = self.get(&bucket).map_or_else(|| set.clone(), |entry| entry.set.union(&set));
+            self.set(&bucket, all);
+            if let Some(time) = time {
+                self.touch(&bucket, &time);
+            }
+            left -= 1;
+        }
+    }
+
+    fn take(&mut self, owner: &Owner) -> Set {
+        match self.entries.iter().position(|entry| entry.owner.is(owner)) {
+            Some(position) => self.entries.remove(position).set,
+            None => Set::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::set::{Element, Set};
 use super::typed::{Place, Shape};
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 impl Place<'_> {
     /// Merges `config` into `live`: leaves are replaced, maps and keyed lists are merged. Elements keep the order of
@@ -38,7 +38,7 @@ impl Place<'_> {
         let mut shared =
             right.iter().map(|(element, _)| element).filter(|element| once.contains_key(element));
         let mut next = shared.next();
-        let mut done: Vec<&Element> = Vec::new();
+        let mut done: HashSet<&Element> = HashSet::new();
         let mut merged = Vec::with_capacity(live.len().max(config.len()));
         let combine = |element: &Element| {
             let old = once.get(element).copied().flatten();
@@ -49,7 +49,7 @@ impl Place<'_> {
             if let (Some((theirs, _)), Some((mine, _))) = (left.get(i), right.get(j)) {
                 if theirs == mine {
                     merged.extend(combine(mine));
-                    done.push(mine);
+                    done.insert(mine);
                     (i, j) = (i + 1, j + 1);
                     next = shared.next();
                     continue;
@@ -65,13 +65,13 @@ impl Place<'_> {
                     i += 1;
                     continue;
                 }
-                if done.contains(&theirs) {
+                if done.contains(theirs) {
                     i += 1;
                 }
             }
             if let Some((mine, _)) = right.get(j) {
                 merged.extend(combine(mine));
-                done.push(mine);
+                done.insert(mine);
                 j += 1;
                 if next == Some(mine) {
                     next = shared.next();

@@ -310,6 +310,7 @@ pub fn track(schema: &Schema, old: Option<&Value>, new: &mut Value, writer: &Wri
     let current = old.map_or_else(|| schema.empty(), strip);
     let comparison = place.compare(&current, &strip(new)).without(&writer.ignored());
     record(&mut managers, writer, &comparison);
+    managers.cap();
     managers.write(new);
 }
 

@@ -192,6 +192,27 @@ fn merged_lists_keep_the_order_of_the_configuration() {
 }
 
 #[test]
+fn the_oldest_of_many_updaters_are_put_together() {
+    let mut live = object(json!({"x": 0}));
+    track(schema(), None, &mut live, &writer("m00"));
+    for number in 1..=12 {
+        let mut new = live.clone();
+        new["spec"]["map"][format!("k{number:02}")] = json!("v");
+        track(schema(), Some(&live), &mut new, &writer(&format!("m{number:02}")));
+        live = new;
+    }
+    let entries = live["metadata"]["managedFields"].as_array().unwrap();
+    let names: Vec<&str> = entries.iter().map(|entry| entry["manager"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ancient-changes", "m04", "m05", "m06", "m07", "m08", "m09", "m10", "m11", "m12"]);
+    let ancient = Set::from_fields(&fields(&live, "ancient-changes")).unwrap().paths();
+    assert!(
+        [".spec.x", ".spec.map.k01", ".spec.map.k03"]
+            .iter()
+            .all(|path| ancient.contains(&(*path).to_owned()))
+    );
+}
+
+#[test]
 fn the_manager_is_the_parameter_or_the_user_agent() {
     assert_eq!(manager(Some("me"), "kubectl/v1"), "me");
     assert_eq!(manager(None, "kubectl/v1.36 (linux)"), "kubectl");

@@ -3,7 +3,7 @@
 use super::set::{Element, Set};
 use crate::schema::{ListType, Node, Type, object_meta, words};
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A place in a schema. Without a node the shape is deduced from values: maps are granular, lists are one value.
 #[derive(Clone, Copy)]
@@ -145,7 +145,7 @@ impl<'a> Place<'a> {
                 }
             }
             Shape::List(items) => {
-                let mut seen = Vec::with_capacity(items.len());
+                let mut seen = HashSet::with_capacity(items.len());
                 for (position, item) in items.iter().enumerate() {
                     match self.element(item) {
                         Err(fault) => faults.push(format!("{at}: element {position}: {fault}")),
@@ -154,7 +154,7 @@ impl<'a> Place<'a> {
                                 faults.push(format!("{at}: duplicate entries for key {element}"));
                             }
                             self.items().check(item, &format!("{at}{element}"), faults);
-                            seen.push(element);
+                            seen.insert(element);
                         }
                     }
                 }
