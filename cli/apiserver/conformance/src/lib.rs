@@ -38,6 +38,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("rules", include_str!("../../tests/cases/rules.yaml")),
     ("schemas", include_str!("../../tests/cases/schemas.yaml")),
     ("selectors", include_str!("../../tests/cases/selectors.yaml")),
+    ("sequences", include_str!("../../tests/cases/sequences.yaml")),
     ("shapes", include_str!("../../tests/cases/shapes.yaml")),
+    ("verbs", include_str!("../../tests/cases/verbs.yaml")),
     ("validation", include_str!("../../tests/cases/validation.yaml")),
 ];

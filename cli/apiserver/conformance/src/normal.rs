@@ -46,10 +46,12 @@ fn metadata_of(metadata: &mut Map<String, Value>) {
             *value = json!("<set>");
         }
     }
-    for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Value::Object(entry) = entry {
+    if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
+        for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
             entry.remove("time");
         }
+        // They stand in the order of the second in which they were written.
+        entries.sort_by_key(ToString::to_string);
     }
 }
 
@@ -77,6 +79,9 @@ fn status(value: &mut Value) {
 
 /// Ages are not compared, nor how columns are described.
 fn table(value: &mut Value) {
+    for event in value.get_mut("events").and_then(Value::as_array_mut).into_iter().flatten() {
+        event.get_mut("object").into_iter().for_each(table);
+    }
     if value["kind"] != "Table" {
         return;
     }

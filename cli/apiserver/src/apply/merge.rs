@@ -21,8 +21,9 @@ impl Place<'_> {
                 Some(Value::Object(merged))
             }
             (Shape::List(left), Shape::List(right)) => Some(Value::Array(self.merge_lists(left, right))),
-            // Null claims a map or list without saying what is in it.
-            (Shape::Map(_) | Shape::List(_), Shape::Leaf) if right.is_null() => Some(left.clone()),
+            // Null claims a map or list without saying what is in it; it replaces one that is empty.
+            (Shape::Map(fields), Shape::Leaf) if right.is_null() && !fields.is_empty() => Some(left.clone()),
+            (Shape::List(items), Shape::Leaf) if right.is_null() && !items.is_empty() => Some(left.clone()),
             _ => Some(right.clone()),
         }
     }

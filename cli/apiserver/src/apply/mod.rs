@@ -217,8 +217,21 @@ fn merge(
         managers.touch(&owner, writer.time);
     }
     let mut result = merged;
+    drop_empty_metadata(&mut result);
     managers.write(&mut result);
     Ok(result)
+}
+
+/// Empty metadata can be claimed, but is not kept.
+fn drop_empty_metadata(object: &mut Value) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.retain(|_, value| match value {
+            Value::Object(fields) => !fields.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::Null => false,
+            _ => true,
+        });
+    }
 }
 
 fn malformed(config: &Value, faults: &[String]) -> String {
