@@ -141,9 +141,15 @@ impl Failure {
         )
     }
 
+    /// The verb is not served by this part of a custom resource.
+    pub fn unsupported_verb(resource: &Named<'_>, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind \"{resource}\"");
+        Self::new(405, "MethodNotAllowed", message, Some(details(resource, "")))
+    }
+
     /// None of the accepted media types can be produced.
     pub fn not_acceptable() -> Self {
-        let message = "only the following media types are accepted: application/json, application/yaml";
+        let message = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
         Self::new(406, "NotAcceptable", message, None)
     }
 

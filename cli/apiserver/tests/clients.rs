@@ -1,4 +1,5 @@
 //! kube-rs works on this server as on any other: its watcher, its reflector and its Controller.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use cleat_apiserver::{Handle, Options, start};
 use futures::{StreamExt, TryStreamExt};

@@ -1,4 +1,5 @@
 //! The answers of this server are those of a real one.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use cleat_apiserver::{Options, start};
 use cleat_conformance::{FILES, File, Server, Target};

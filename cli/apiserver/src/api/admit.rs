@@ -49,7 +49,9 @@ pub(super) fn read(media: &str, body: &[u8]) -> Result<Decoded, Failure> {
             .map(|value| Decoded { value, duplicates: Vec::new() })
             .map_err(|error| Failure::bad_request(error.to_string())),
         "application/yaml" => decode_yaml(body).map_err(|error| Failure::bad_request(error.to_string())),
-        _ => Err(Failure::unsupported_media_type("application/json, application/yaml")),
+        _ => Err(Failure::unsupported_media_type(
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )),
     }
 }
 
@@ -108,6 +110,7 @@ impl Api {
     pub(super) fn place(&self, call: &Call, value: &mut Value) -> Result<(), Failure> {
         let wanted = if call.resource.namespaced { call.target.namespace.as_str() } else { "" };
         match object::namespace(value) {
+            _ if !call.resource.namespaced => object::remove_meta(value, "namespace"),
             "" if wanted.is_empty() => object::remove_meta(value, "namespace"),
             "" => object::set_meta(value, "namespace", wanted),
             given if given == wanted => {}
@@ -153,11 +156,10 @@ impl Api {
     ) -> Result<Vec<String>, Failure> {
         let mut errors = metadata::validate(&call.resource, new);
         if let Some(old) = old {
-            for error in metadata::validate_update(new, old) {
-                if !errors.contains(&error) {
-                    errors.push(error);
-                }
-            }
+            // The real server looks twice, in general and for the kind, and tells twice.
+            let changes = metadata::validate_update(new, old);
+            errors.extend(changes.iter().cloned());
+            errors.extend(changes);
         }
         let own = match (old, call.target.subresource.as_str()) {
             (Some(old), "status") if call.resource.builtin().is_none() => {
@@ -236,18 +238,25 @@ pub(super) fn check_kind(call: &Call, value: &mut Value) -> Result<(), Failure> 
     let wanted = call.api_version();
     let kind = value["kind"].as_str().unwrap_or_default().to_owned();
     let version = value["apiVersion"].as_str().unwrap_or_default().to_owned();
-    if call.resource.builtin().is_none() {
-        if kind.is_empty() {
-            return Err(Failure::bad_request(format!("Object 'Kind' is missing in '{value}'")));
-        }
-        if version.is_empty() {
-            return Err(Failure::bad_request(format!("Object 'apiVersion' is missing in '{value}'")));
-        }
+    let custom = call.resource.builtin().is_none();
+    if custom && kind.is_empty() {
+        let text = value.to_string();
+        let summary =
+            text.char_indices().nth(30).map_or(text.clone(), |(end, _)| format!("{} ...", &text[..end]));
+        return Err(Failure::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{text}' ({summary})",
+            call.resource.kind
+        )));
     }
-    if !version.is_empty() && version != wanted {
+    if version != wanted && (custom || !version.is_empty()) {
         return Err(Failure::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({wanted})"
         )));
+    }
+    if custom && kind != call.resource.kind {
+        let error = FieldError::invalid("kind", json!(kind), format!("must be {}", call.resource.kind));
+        let named = Named { group: &call.resource.group, name: &kind };
+        return Err(Failure::invalid(&named, object::name(value), &[error]));
     }
     if !kind.is_empty() && kind != call.resource.kind {
         let (group, version) = wanted.split_once('/').unwrap_or(("", &wanted));

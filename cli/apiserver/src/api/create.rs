@@ -37,7 +37,7 @@ impl Api {
             return Err(Failure::method_not_allowed());
         }
         if !object::meta(&value, "resourceVersion").is_empty() {
-            return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+            return Err(Failure::unclassified("resourceVersion should not be set on objects to be created"));
         }
         self.place(call, &mut value)?;
         let generated = object::name(&value).is_empty() && !object::meta(&value, "generateName").is_empty();

@@ -203,15 +203,15 @@ impl Api {
 
 fn check_preconditions(call: &Call, options: &Options, stored: &Stored) -> Result<(), Failure> {
     let checks = [
-        ("UID", &options.uid, object::uid(&stored.value).to_owned()),
-        ("ResourceVersion", &options.version, stored.revision.to_string()),
+        ("UID", "deleted and then recreated", &options.uid, object::uid(&stored.value).to_owned()),
+        ("ResourceVersion", "modified", &options.version, stored.revision.to_string()),
     ];
-    for (what, wanted, have) in checks {
+    for (what, fate, wanted, have) in checks {
         if let Some(wanted) = wanted.as_ref().filter(|wanted| **wanted != have) {
             let why = format!(
-                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}"
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({have}). The object might have been {fate}"
             );
-            return Err(Failure::conflict(&call.named(), &call.target.name, &why));
+            return Err(Failure::conflict(&call.resource.named_kind(), &call.target.name, &why));
         }
     }
     Ok(())

@@ -108,7 +108,9 @@ impl Api {
             Some((resource.clone(), version.clone()))
         });
         let Some((resource, version)) = found else {
-            return if discovery::is_builtin_group(&target.group, &target.version) {
+            let builtin =
+                target.group.is_empty() || discovery::is_builtin_group(&target.group, &target.version);
+            return if builtin {
                 Err(Failure::no_resource())
             } else {
                 Ok(http::plain(404, "404 page not found\n"))
@@ -116,6 +118,9 @@ impl Api {
         };
         let misplaced = !resource.namespaced && !target.namespace.is_empty()
             || resource.namespaced && target.namespace.is_empty() && !target.name.is_empty();
+        if misplaced && resource.builtin().is_none() {
+            return Ok(http::plain(404, "404 page not found\n"));
+        }
         if misplaced {
             return Err(Failure::no_resource());
         }
@@ -129,6 +134,12 @@ impl Api {
             format,
             view,
             agent: text(headers, USER_AGENT).unwrap_or_default().to_owned(),
+            options: match method.as_str() {
+                "POST" => "CreateOptions",
+                "PUT" => "UpdateOptions",
+                "PATCH" => "PatchOptions",
+                _ => "DeleteOptions",
+            },
             warnings: Vec::new(),
         };
         let reply = self.verb(&mut call, method, &media, body).await;
@@ -147,12 +158,19 @@ impl Api {
         let named = !call.target.name.is_empty();
         let part = call.target.subresource.clone();
         let verb = method.as_str();
+        let custom = call.resource.builtin().is_none();
+        let everywhere = call.resource.namespaced && call.target.namespace.is_empty();
         match (verb, part.as_str()) {
-            ("GET" | "HEAD", "") if call.query.flag("watch") == Some(true) => self.watch(call).await,
+            ("POST" | "DELETE", "") if custom && everywhere => Ok(http::plain(404, "404 page not found\n")),
+            ("PUT" | "PATCH", "") if custom && !named => Err(Failure::bad_request("name must be provided")),
+            ("GET" | "HEAD", "") if !named && call.query.flag("watch") == Some(true) => {
+                self.watch(call).await
+            }
             ("GET" | "HEAD", "") if named => self.get(call).await,
             ("GET" | "HEAD", "") => self.list(call).await,
-            ("POST", "") if !named => {
-                if call.resource.namespaced && call.target.namespace.is_empty() {
+            // What a path to a custom object ends in does not matter to a create.
+            ("POST", "") if !named || custom => {
+                if everywhere {
                     return Err(Failure::method_not_allowed());
                 }
                 self.create(call, media, body).await
@@ -161,7 +179,7 @@ impl Api {
             ("PATCH", "") if named => self.patch(call, media, body).await,
             ("DELETE", "") if named => self.delete(call, media, body).await,
             ("DELETE", "") => {
-                if call.resource.namespaced && call.target.namespace.is_empty() {
+                if everywhere {
                     return Err(Failure::method_not_allowed());
                 }
                 self.delete_collection(call, media, body).await
@@ -177,8 +195,13 @@ impl Api {
             }
             ("GET" | "HEAD", "log") if call.resource.is("", "pods") => self.pod_logs(call).await,
             (_, "") => Err(Failure::method_not_allowed()),
+            (_, "status") if custom && call.version.status => {
+                let verb = if verb == "DELETE" { "delete" } else { "create" };
+                Err(Failure::unsupported_verb(&call.named(), verb))
+            }
             (_, "status") if call.version.status => Err(Failure::method_not_allowed()),
             (_, "scale") if call.version.scale.is_some() => Err(Failure::method_not_allowed()),
+            _ if custom => Err(call.not_found()),
             _ => Err(Failure::no_resource()),
         }
     }

@@ -78,15 +78,18 @@ impl Cursor {
     }
 }
 
+fn bad_revision(error: &FieldError) -> Failure {
+    Failure::bad_request(format!("invalid resource version: {error}"))
+}
+
 /// A revision as clients write it.
-pub(super) fn revision_of(text: &str) -> Result<u64, Failure> {
+pub(super) fn revision_of(text: &str) -> Result<u64, FieldError> {
     text.parse().map_err(|_| {
-        let error = FieldError::invalid(
+        FieldError::invalid(
             "resourceVersion",
             json!(text),
             format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
-        );
-        Failure::from(vec![error])
+        )
     })
 }
 
@@ -123,7 +126,7 @@ impl Api {
     /// get
     pub(super) async fn get(&self, call: &Call) -> Result<Reply, Failure> {
         if let Some(version) = call.query.get("resourceVersion") {
-            self.reach(revision_of(version)?).await?;
+            self.reach(revision_of(version).map_err(|error| bad_revision(&error))?).await?;
         }
         let stored = self.stored(call)?;
         if call.view == View::Whole && call.format == Format::Json {
@@ -154,7 +157,12 @@ impl Api {
             .filter(|limit| *limit > 0);
         let mut start = None;
         let mut at = None;
-        let version = call.query.get("resourceVersion").map(revision_of).transpose()?;
+        let version = call
+            .query
+            .get("resourceVersion")
+            .map(revision_of)
+            .transpose()
+            .map_err(|error| bad_revision(&error))?;
         if let Some(token) = call.query.get("continue") {
             if version.is_some_and(|version| version > 0) {
                 return Err(Failure::bad_request(

@@ -18,12 +18,14 @@ fn check_all(errors: &mut Vec<FieldError>, field: &str, value: &str, faults: Vec
 /// What is wrong with a name of a resource.
 fn name_faults(resource: &Resource, name: &str) -> Vec<String> {
     let naming = resource.builtin().map_or(Naming::Subdomain, |kind| kind.naming);
-    match naming {
+    let faults = match naming {
         Naming::Subdomain => names::dns_subdomain(name),
         Naming::Label => names::dns_label(name),
         Naming::Label1035 => names::dns_1035_label(name),
         Naming::Path => names::path_segment(name),
-    }
+    };
+    // Names are counted in characters, labels in bytes.
+    faults.into_iter().map(|fault| fault.replace(" bytes", " characters")).collect()
 }
 
 /// What is wrong with the metadata of an object.

@@ -72,6 +72,8 @@ pub(crate) struct Call {
     pub(crate) view: View,
     /// The `User-Agent`, which names the field manager if nothing else does.
     pub(crate) agent: String,
+    /// What the parameters of its verb are called.
+    pub(crate) options: &'static str,
     /// What the client should be told besides the answer.
     pub(crate) warnings: Vec<String>,
 }
@@ -104,12 +106,11 @@ impl Call {
     pub(crate) fn dry_run(&self) -> Result<bool, Failure> {
         let asked = self.query.all("dryRun");
         match asked.iter().find(|value| **value != "All" && !value.is_empty()) {
-            Some(other) => Err(vec![crate::schema::FieldError::not_supported(
-                "dryRun",
-                serde_json::json!([other]),
-                &["All"],
-            )]
-            .into()),
+            Some(other) => {
+                let value = serde_json::json!([other]);
+                let error = crate::schema::FieldError::not_supported("dryRun", value, &["All"]);
+                Err(Failure::invalid(&Named { group: "meta.k8s.io", name: self.options }, "", &[error]))
+            }
             None => Ok(!asked.is_empty() && asked.contains(&"All")),
         }
     }

@@ -117,7 +117,7 @@ pub(super) fn row(call: &Call, stored: &Stored, value: &Value) -> Value {
     let cells: Vec<Value> = call.version.columns.iter().map(|column| column.value(source, now)).collect();
     let mut row = json!({ "cells": cells });
     match call.query.get("includeObject").unwrap_or("Metadata") {
-        "None" => {}
+        "None" => row["object"] = Value::Null,
         "Object" => row["object"] = value.clone(),
         _ => row["object"] = partial(value),
     }

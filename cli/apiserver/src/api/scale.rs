@@ -64,7 +64,10 @@ fn scale_of(call: &Call, scale: &Scale, value: &Value) -> Value {
 
 impl Api {
     fn scale<'a>(&self, call: &'a Call) -> Result<&'a Scale, Failure> {
-        call.version.scale.as_ref().ok_or_else(Failure::no_resource)
+        call.version.scale.as_ref().ok_or_else(|| match call.resource.builtin() {
+            Some(_) => Failure::no_resource(),
+            None => call.not_found(),
+        })
     }
 
     /// get of the scale
@@ -134,7 +137,7 @@ impl Api {
             if !given.is_empty() && given != object::meta(&shown, "resourceVersion") {
                 return Err(Failure::modified(&call.named(), &call.target.name));
             }
-            let replicas = replicas_of(&wanted, &call.target.name)?;
+            let replicas = replicas_of(call, &wanted)?;
             let mut new = old.clone();
             object::set_path(&mut new, &scale.spec_replicas, json!(replicas));
             match self.replace(call, &stored, &old, new, false, dry_run).await {
@@ -152,7 +155,7 @@ impl Api {
     }
 }
 
-fn replicas_of(wanted: &Value, name: &str) -> Result<i64, Failure> {
+fn replicas_of(call: &Call, wanted: &Value) -> Result<i64, Failure> {
     let replicas = match &wanted["spec"]["replicas"] {
         Value::Null => 0,
         Value::Number(number) if number.is_i64() => number.as_i64().unwrap_or(0),
@@ -164,8 +167,14 @@ fn replicas_of(wanted: &Value, name: &str) -> Result<i64, Failure> {
         }
     };
     if replicas < 0 {
-        let why = "must be greater than or equal to 0";
-        let error = FieldError::invalid("spec.replicas", json!(replicas), why);
+        let name = &call.target.name;
+        if call.resource.builtin().is_none() {
+            let why = "should be a non-negative integer";
+            let error = FieldError::invalid(".spec.replicas", json!(replicas), why);
+            return Err(Failure::invalid(&call.resource.named_kind(), name, &[error]));
+        }
+        let error =
+            FieldError::invalid("spec.replicas", json!(replicas), "must be greater than or equal to 0");
         return Err(Failure::invalid(&SCALE, name, &[error]));
     }
     Ok(replicas)

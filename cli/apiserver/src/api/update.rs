@@ -219,9 +219,8 @@ pub(super) fn check_name(call: &Call, value: &Value) -> Result<(), Failure> {
     }
     let (wanted, namespace) = (&call.target.namespace, object::namespace(value));
     if call.resource.namespaced && !namespace.is_empty() && namespace != wanted {
-        return Err(Failure::bad_request(format!(
-            "the namespace of the object ({namespace}) does not match the namespace on the request ({wanted})"
-        )));
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Failure::bad_request(why));
     }
     Ok(())
 }
@@ -239,11 +238,7 @@ pub(super) fn check_version(call: &Call, given: &str, stored: &Stored) -> Result
     match given.parse::<u64>() {
         Ok(given) if given == stored.revision => Ok(()),
         Ok(_) => Err(Failure::modified(&call.named(), &call.target.name)),
-        Err(_) => {
-            let why = format!("strconv.ParseUint: parsing {given:?}: invalid syntax");
-            let error = FieldError::invalid("resourceVersion", json!(given), why);
-            Err(Failure::from(vec![error]))
-        }
+        Err(_) => Err(Failure::unclassified(format!("strconv.ParseUint: parsing {given:?}: invalid syntax"))),
     }
 }
 
@@ -253,6 +248,10 @@ pub(super) fn check_uid(call: &Call, value: &Value, old: &Value) -> Result<(), F
     if given.is_empty() || given == have {
         return Ok(());
     }
-    let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {have}");
+    let (group, plural) = (&call.resource.group, &call.resource.plural);
+    let key = call.key();
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}/{plural}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {have}"
+    );
     Err(Failure::conflict(&call.named(), &call.target.name, &why))
 }

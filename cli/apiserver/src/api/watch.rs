@@ -74,7 +74,13 @@ impl Api {
     pub(super) async fn watch(self: &Arc<Self>, call: &Call) -> Result<Reply, Failure> {
         check_options(call)?;
         let selection = Selection::of(call)?;
-        let version = call.query.get("resourceVersion").map(revision_of).transpose()?.unwrap_or(0);
+        let version = call
+            .query
+            .get("resourceVersion")
+            .map(revision_of)
+            .transpose()
+            .map_err(|error| Failure::unclassified(error.to_string()))?
+            .unwrap_or(0);
         let initial = call.query.flag("sendInitialEvents");
         let timeout = match call.query.number("timeoutSeconds")? {
             Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),

@@ -49,6 +49,7 @@ impl Api {
             format: Default::default(),
             view: Default::default(),
             agent: String::new(),
+            options: "DeleteOptions",
             warnings: Vec::new(),
         }
     }

@@ -46,10 +46,9 @@ fn target(group: &str, version: &str, rest: &[&str]) -> Option<Target> {
         _ => ("", rest),
     };
     let (plural, name, subresource) = match rest {
-        [plural] => (plural, "", ""),
-        [plural, name] => (plural, *name, ""),
-        [plural, name, subresource] => (plural, *name, *subresource),
-        _ => return None,
+        [plural] => (plural, "", String::new()),
+        [plural, name, parts @ ..] => (plural, *name, parts.join("/")),
+        [] => return None,
     };
     Some(Target {
         group: group.to_owned(),
@@ -57,7 +56,7 @@ fn target(group: &str, version: &str, rest: &[&str]) -> Option<Target> {
         namespace: namespace.to_owned(),
         plural: (*plural).to_owned(),
         name: name.to_owned(),
-        subresource: subresource.to_owned(),
+        subresource,
     })
 }
 
