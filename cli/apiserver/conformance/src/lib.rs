@@ -32,6 +32,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("builtins", include_str!("../../tests/cases/builtins.yaml")),
     ("builtin", include_str!("../../tests/cases/builtin.yaml")),
     ("definitions", include_str!("../../tests/cases/definitions.yaml")),
+    ("deployments", include_str!("../../tests/cases/deployments.yaml")),
     ("kubectl", include_str!("../../tests/cases/kubectl.yaml")),
     ("patches", include_str!("../../tests/cases/patches.yaml")),
     ("ratcheting", include_str!("../../tests/cases/ratcheting.yaml")),

@@ -218,6 +218,7 @@ fn merge(
     }
     let mut result = merged;
     drop_empty_metadata(&mut result);
+    schema.drop_empty(&mut result);
     managers.write(&mut result);
     Ok(result)
 }

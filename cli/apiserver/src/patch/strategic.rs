@@ -205,7 +205,8 @@ fn merge_list(old: Vec<Value>, new: Vec<Value>, node: Option<&Node>) -> Result<V
                 let fields = existing.as_object().cloned().unwrap_or_default();
                 *existing = Value::Object(merge(fields, changes.clone(), items)?);
             }
-            _ => merged.extend(clean(item.clone())),
+            // What is new is taken as it stands; directives inside of it are unknown fields, as they are to a real server.
+            _ => merged.push(item.clone()),
         }
     }
     Ok(arrange(merged, &plain, &server, Some(key)))

@@ -123,11 +123,17 @@ impl Schema {
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         let unknown = Pruner::run(&self.root, object, true);
         fill::drop_nulls(&self.root, object);
-        if self.builtin {
-            builtin::drop_empty(&self.root, object);
-        }
+        self.drop_empty(object);
         fill::integers(object);
         unknown
+    }
+
+    /// Drops what is as good as missing in a built-in type: empty maps and lists, and nulls.
+    pub(crate) fn drop_empty(&self, object: &mut Value) {
+        if self.builtin {
+            fill::drop_nulls(&self.root, object);
+            builtin::drop_empty(&self.root, object);
+        }
     }
 
     /// The paths of the fields that [`Schema::prune`] would remove, sorted.
