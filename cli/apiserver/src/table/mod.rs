@@ -1,0 +1,4 @@
+//! What a Table shows.
+
+pub(crate) mod age;
+pub(crate) mod path;
