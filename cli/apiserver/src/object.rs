@@ -1,7 +1,7 @@
 //! Reading and writing the metadata of an object that is otherwise only JSON.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use rand::Rng;
+use rand::RngExt;
 use serde_json::{Map, Value, json};
 
 /// The text at `metadata.{field}`, empty if there is none.

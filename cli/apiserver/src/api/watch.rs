@@ -10,7 +10,7 @@ use crate::schema::FieldError;
 use crate::status::{Failure, Named};
 use crate::store::{Change, Event, Stored};
 use bytes::{BufMut, Bytes, BytesMut};
-use rand::Rng;
+use rand::RngExt;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
