@@ -1,0 +1,18 @@
+//! One runner owns the right shards: joins, deaths, handovers, outages, races.
+
+#[path = "ownership/database.rs"]
+mod database;
+#[path = "ownership/faults.rs"]
+mod faults;
+#[path = "ownership/ledger.rs"]
+mod ledger;
+#[path = "ownership/moves.rs"]
+mod moves;
+#[path = "ownership/outages.rs"]
+mod outages;
+#[path = "ownership/recorder.rs"]
+mod recorder;
+#[path = "ownership/wedges.rs"]
+mod wedges;
+#[path = "ownership/world.rs"]
+mod world;
