@@ -101,8 +101,15 @@ async fn survive(story: Vec<(usize, Fault, u64)>) {
     world.settled(&nodes.iter().collect::<Vec<_>>()).await;
 }
 
+/// A story takes as long as sixty short cases elsewhere. `PROPTEST_CASES` makes it more of them.
+fn patience() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    let cases = usual.cases.div_ceil(4);
+    ProptestConfig { cases, max_shrink_iters: 400, failure_persistence: None, ..usual }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 400, ..ProptestConfig::default() })]
+    #![proptest_config(patience())]
 
     #[test]
     fn under_any_faults_no_two_serve_a_shard_epochs_rise_and_afterwards_all_are_served(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -25,6 +25,7 @@ pub struct World {
     pub history: Arc<Mutex<History>>,
     pub closing: Duration,
     clock: Simulated,
+    started: AtomicUsize,
 }
 
 /// One runner.
@@ -63,7 +64,13 @@ impl World {
             history: Arc::default(),
             closing: Duration::from_millis(500),
             clock: Simulated::starting_now(),
+            started: AtomicUsize::new(0),
         }
+    }
+
+    /// The same in every run, so that a story can be told again.
+    fn instance(&self) -> Instance {
+        Instance::new(format!("instance-{}", self.started.fetch_add(1, Ordering::SeqCst)))
     }
 
     pub fn start(&self, name: &str) -> Node {
@@ -82,7 +89,7 @@ impl World {
     }
 
     pub fn start_with(&self, options: Options) -> Node {
-        let (leases, door) = (self.leases.connect(), self.ledger.door(Instance::random(), map()));
+        let (leases, door) = (self.leases.connect(), self.ledger.door(self.instance(), map()));
         let parts = Parts {
             leases: Arc::new(leases.clone()),
             epochs: Arc::new(door.clone()),

@@ -19,6 +19,8 @@ pub(super) struct Entry {
     pub(super) restoring: bool,
     failures: u32,
     not_before: Option<Moment>,
+    /// Since when its Lease has been missing, as far as it was to be claimed.
+    missing: Option<Moment>,
 }
 
 impl Entry {
@@ -56,7 +58,13 @@ pub(super) struct Book {
 
 impl Book {
     pub(super) fn new(maps: &[ShardMap]) -> Self {
-        let entry = || Entry { phase: Phase::Elsewhere, restoring: false, failures: 0, not_before: None };
+        let entry = || Entry {
+            phase: Phase::Elsewhere,
+            restoring: false,
+            failures: 0,
+            not_before: None,
+            missing: None,
+        };
         let entries = maps.iter().flat_map(ShardMap::ids).map(|shard| (shard, entry())).collect();
         Self { entries }
     }
@@ -76,6 +84,13 @@ impl Book {
     /// The entry, if it is in the phase that the caller takes it to be in. If not, what the caller knows is old news.
     pub(super) fn in_phase(&mut self, shard: &ShardId, phase: &Phase) -> Option<&mut Entry> {
         self.entries.get_mut(shard).filter(|entry| entry.phase == *phase)
+    }
+
+    /// Takes note that a shard's Lease is missing, or is not, and says since when it is.
+    pub(super) fn missing(&mut self, shard: &ShardId, missing: bool, now: Moment) -> Option<Moment> {
+        let entry = self.entries.get_mut(shard)?;
+        entry.missing = missing.then(|| entry.missing.unwrap_or(now));
+        entry.missing
     }
 
     /// Every fence under which the host has something.

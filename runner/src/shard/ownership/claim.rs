@@ -37,8 +37,9 @@ pub(super) struct Wanted {
 /// On what ground a shard is claimed.
 #[derive(Debug, Clone)]
 pub(super) enum Ground {
-    /// Its Lease is in this state (or missing) and free.
-    Lease { expected: Option<Revision>, epoch: Epoch },
+    /// Its Lease is in this state (or missing) and free. A Lease that somebody deleted says nothing about its holder, so that one,
+    /// whom the database knows, is spared for a while: either it writes the Lease again or it notices that it hears nothing.
+    Lease { expected: Option<Revision>, epoch: Epoch, spares: bool },
     /// The Leases cannot be asked, but the database says that this fence, which was ours, is still the newest.
     Former(Fence),
 }
@@ -50,6 +51,8 @@ pub(super) enum Outcome {
     Won(Fence),
     /// Somebody else was faster.
     Lost(ShardId),
+    /// Its Lease was deleted, but its owner lives.
+    Spared(ShardId),
     /// It could not be claimed now.
     Failed(ShardId, Trouble),
 }
@@ -77,7 +80,11 @@ type Holdings = HashMap<ShardId, Holding>;
 
 impl Door {
     /// Claims shards together. Gives the outcome for each, and every record of a Lease that was learnt on the way.
-    pub(super) async fn claim(&self, wanted: Vec<Wanted>) -> (Vec<Outcome>, Vec<ShardRecord>) {
+    pub(super) async fn claim(
+        &self,
+        wanted: Vec<Wanted>,
+        living: &BTreeSet<Instance>,
+    ) -> (Vec<Outcome>, Vec<ShardRecord>) {
         let holdings = match self.holdings(&wanted).await {
             Ok(holdings) => holdings,
             Err(error) => {
@@ -85,7 +92,7 @@ impl Door {
                 return (wanted.into_iter().map(failed).collect(), Vec::new());
             }
         };
-        let writes = wanted.into_iter().map(|wanted| self.write_lease(wanted, &holdings));
+        let writes = wanted.into_iter().map(|wanted| self.write_lease(wanted, &holdings, living));
         // The semaphore bounds the writes; nothing else is to wait for anything here.
         let answers: Vec<_> = stream::iter(writes).buffer_unordered(usize::MAX).collect().await;
         let (mut outcomes, mut records, mut fences) = (Vec::new(), Vec::new(), Vec::new());
@@ -111,12 +118,23 @@ impl Door {
     }
 
     /// Makes us the holder in the Lease, with an epoch that nobody had.
-    async fn write_lease(&self, wanted: Wanted, holdings: &Holdings) -> (Outcome, Option<ShardRecord>) {
+    async fn write_lease(
+        &self,
+        wanted: Wanted,
+        holdings: &Holdings,
+        living: &BTreeSet<Instance>,
+    ) -> (Outcome, Option<ShardRecord>) {
         let Wanted { shard, ground } = wanted;
         let stored = holdings.get(&shard);
         let newest = stored.map_or(Epoch::UNCLAIMED, |holding| holding.epoch);
         let (expected, seen) = match ground {
-            Ground::Lease { expected, epoch } => (expected, epoch),
+            Ground::Lease { expected, epoch, spares } => {
+                let owner = stored.map_or("", |holding| &holding.instance);
+                if spares && living.iter().any(|instance| instance.as_str() == owner) {
+                    return (Outcome::Spared(shard), None);
+                }
+                (expected, epoch)
+            }
             Ground::Former(fence) => {
                 let ours = stored.is_some_and(|holding| holding.instance == self.epochs.instance().as_str());
                 let next = Fence { shard: shard.clone(), epoch: newest.next() };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::claim::{Ground, Wanted};
@@ -153,17 +154,18 @@ impl Running {
             }
         }
         if !wanted.is_empty() && self.claims < CLAIMS {
-            let ground = |shard: ShardId| {
-                let record = self.observer.shard(&shard);
-                let ground = Ground::Lease {
-                    expected: record.map(|record| record.revision.clone()),
-                    epoch: record.map_or_else(Default::default, |record| record.epoch),
-                };
-                Wanted { shard, ground }
-            };
-            let wanted = wanted.into_iter().map(ground).collect();
+            let wanted = wanted.into_iter().map(|shard| self.ground(shard, now)).collect();
             self.claim(wanted, now);
         }
+    }
+
+    fn ground(&mut self, shard: ShardId, now: Moment) -> Wanted {
+        let record = self.observer.shard(&shard);
+        let epoch = record.map_or_else(Default::default, |record| record.epoch);
+        let expected = record.map(|record| record.revision.clone());
+        let missing = self.book.missing(&shard, expected.is_none(), now);
+        let spares = missing.is_some_and(|since| now.since(since) < self.options.timing.duration());
+        Wanted { shard, ground: Ground::Lease { expected, epoch, spares } }
     }
 
     /// When the database is to be asked whether our epochs stand.
@@ -287,6 +289,7 @@ impl Running {
 
     fn report_status(&mut self, now: Moment) {
         let attached = self.observer.is_attached(now);
+        self.shared.hears.store(attached, Ordering::Release);
         let assigned: BTreeSet<ShardId> = self.assignment.shards_of(&self.shared.me).collect();
         let serves = |shard: &ShardId| {
             self.book.get(shard).is_some_and(|entry| matches!(entry.phase, Phase::Serving(_)))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -72,6 +73,8 @@ pub(super) enum Command {
 pub(super) struct Shared {
     pub(super) me: Instance,
     pub(super) standing: Standing,
+    /// Whether the watch is current: a runner that hears nothing cannot know that its Lease is gone.
+    pub(super) hears: AtomicBool,
     pub(super) locations: watch::Sender<Arc<Locations>>,
     pub(super) status: watch::Sender<Status>,
     pub(super) commands: mpsc::UnboundedSender<Command>,
@@ -119,7 +122,7 @@ impl Handle {
             Location::There(_) | Location::Nowhere => false,
         };
         // The clock is looked at last: whatever came before it took time.
-        here && self.shared.standing.stands()
+        here && self.shared.hears.load(Ordering::Acquire) && self.shared.standing.stands()
     }
 
     /// For how long this runner may answer unchecked.

@@ -1,5 +1,6 @@
 //! Carrying things out, and taking in what came of them.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::lock::Turn;
 use super::phase::{Phase, Wish};
 use super::service::Running;
 use crate::lease::{self, Event, Lock, Moment, Runner, ShardRecord, Swap};
-use crate::shard::{Fence, ShardId};
+use crate::shard::{Fence, Instance, ShardId};
 use crate::store;
 
 /// How much longer than it may a host can take to close a shard before everything of it is dropped.
@@ -82,9 +83,11 @@ impl Running {
             }
         }
         self.claims += 1;
-        let door = self.door.clone();
+        let (door, me) = (self.door.clone(), &self.shared.me);
+        let members = self.observer.members().into_iter().map(|member| member.instance);
+        let living: BTreeSet<Instance> = members.filter(|instance| instance != me).collect();
         self.tasks.spawn(async move {
-            let (outcomes, records) = door.claim(wanted).await;
+            let (outcomes, records) = door.claim(wanted, &living).await;
             Report::Claimed { began: now, outcomes, records }
         });
     }
@@ -100,6 +103,7 @@ impl Running {
             let (shard, result) = match &outcome {
                 Outcome::Won(fence) => (fence.shard.clone(), "won"),
                 Outcome::Lost(shard) => (shard.clone(), "lost"),
+                Outcome::Spared(shard) => (shard.clone(), "spared"),
                 Outcome::Failed(shard, trouble) => (shard.clone(), trouble.reason()),
             };
             self.parts.metrics.claims.with_label_values(&[result]).inc();
@@ -114,6 +118,7 @@ impl Running {
                 }
                 Outcome::Won(_) => {}
                 Outcome::Lost(_) => entry.lost(now),
+                Outcome::Spared(_) => entry.failed(now),
                 Outcome::Failed(shard, trouble) => {
                     entry.failed(now);
                     let error: &dyn std::error::Error = &trouble;

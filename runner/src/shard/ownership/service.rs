@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -57,6 +58,7 @@ impl Service {
         let shared = Shared {
             me: parts.epochs.instance().clone(),
             standing: Standing::new(Arc::clone(&parts.clock), options.timing),
+            hears: AtomicBool::new(false),
             locations: watch::Sender::default(),
             status: watch::Sender::default(),
             commands: command,
