@@ -10,6 +10,8 @@ mod ledger;
 mod moves;
 #[path = "ownership/outages.rs"]
 mod outages;
+#[path = "ownership/peers.rs"]
+mod peers;
 #[path = "ownership/recorder.rs"]
 mod recorder;
 #[path = "ownership/wedges.rs"]
