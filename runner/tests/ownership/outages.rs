@@ -215,3 +215,27 @@ async fn a_fence_that_the_store_refused_is_let_go_and_the_shard_looked_at_again(
     assert!(begun.elapsed() < seconds(1));
     assert!(!a.handle.stands(&fence));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_is_counted() {
+    let world = World::new();
+    let (a, b) = (world.start("a"), world.start("b"));
+    world.settled(&[&a, &b]).await;
+    let half = f64::from(SHARDS / 2);
+    assert_eq!(a.metric("cleat_shards", "serving"), half);
+    assert_eq!(a.metric("cleat_shards", "elsewhere"), half);
+    assert!(a.metric("cleat_shard_claims_total", "won") >= half);
+    assert!(a.metric("cleat_lease_renewals_total", "renewed") >= 1.0);
+    a.leases.faults().outage(true);
+    pass(seconds(20)).await;
+    assert!(a.metric("cleat_lease_renewals_total", "LeasesUnavailable") >= 5.0);
+    a.leases.faults().outage(false);
+    pass(seconds(20)).await;
+    let before = a.metric("cleat_shards", "serving");
+    a.handle.drain();
+    pass(seconds(5)).await;
+    assert!(a.metric("cleat_shard_releases_total", "handed_over") >= before);
+    b.kill();
+    pass(seconds(20)).await;
+    assert_eq!(a.metric("cleat_runner_deaths_total", "RunnerSilent"), 1.0);
+}

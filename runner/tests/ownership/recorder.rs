@@ -88,7 +88,8 @@ impl Recorder {
 impl Host for Recorder {
     async fn open(&self, fences: &[Fence]) -> Vec<Result<(), NotOpened>> {
         let mut history = self.history.lock().unwrap();
-        fences.iter().map(|fence| Ok(history.open(&self.me, fence))).collect()
+        fences.iter().for_each(|fence| history.open(&self.me, fence));
+        fences.iter().map(|_| Ok(())).collect()
     }
 
     async fn close(&self, fence: &Fence, within: Duration) {

@@ -11,6 +11,7 @@ use cleat_runner::lease::{Memory, Name, Simulated, Timing};
 use cleat_runner::shard::ownership::{Handle, Location, Metrics, Options, Parts, Service, Stage, Wedge};
 use cleat_runner::shard::{GroupName, Instance, ShardId, ShardMap, Version};
 use cleat_runner::transport::Address;
+use prometheus::Registry;
 use tokio::task::JoinHandle;
 
 use crate::ledger::{Door, Ledger};
@@ -34,6 +35,7 @@ pub struct Node {
     pub leases: Memory,
     pub door: Door,
     pub recorder: Recorder,
+    pub registry: Registry,
     frozen: Arc<AtomicBool>,
     task: JoinHandle<()>,
     history: Arc<Mutex<History>>,
@@ -90,12 +92,13 @@ impl World {
 
     pub fn start_with(&self, options: Options) -> Node {
         let (leases, door) = (self.leases.connect(), self.ledger.door(self.instance(), map()));
+        let registry = Registry::new();
         let parts = Parts {
             leases: Arc::new(leases.clone()),
             epochs: Arc::new(door.clone()),
             clock: Arc::new(self.clock),
             peers: None,
-            metrics: Metrics::hidden().unwrap(),
+            metrics: Metrics::new(&registry).unwrap(),
         };
         let service = Service::new(options, parts);
         let handle = service.handle();
@@ -106,7 +109,7 @@ impl World {
             frozen: Arc::clone(&frozen),
         };
         let (task, history) = (tokio::spawn(run), Arc::clone(&self.history));
-        Node { handle, leases, door, recorder, frozen, task, history }
+        Node { handle, leases, door, recorder, registry, frozen, task, history }
     }
 
     /// Waits until every shard is served by exactly one of these, and each sees where all of them are.
@@ -161,6 +164,16 @@ impl Node {
 
     pub fn owned(&self) -> Vec<ShardId> {
         shards().into_iter().filter(|shard| self.has(shard)).collect()
+    }
+
+    /// The value of a metric with this label.
+    pub fn metric(&self, name: &str, label: &str) -> f64 {
+        let families = self.registry.gather();
+        let family = families.iter().find(|family| family.name() == name).unwrap();
+        let labelled =
+            |metric: &&prometheus::proto::Metric| metric.get_label().iter().any(|pair| pair.value() == label);
+        let metric = family.get_metric().iter().find(labelled);
+        metric.map_or(0.0, |metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
     }
 
     /// The process is gone, without a word.

@@ -98,6 +98,8 @@ impl Running {
         self.learn(records, now);
         // A check that began meanwhile did not see these, and what it cleared up may concern them.
         let unchecked = self.proof.began.is_some_and(|proof| proof >= began);
+        // Whoever was stopped in the middle may find that others have claimed since then.
+        let stale = !self.keeper.is_fresh(now) && now.since(began) > self.options.timing.interval();
         let mut fences = Vec::new();
         for outcome in outcomes {
             let (shard, result) = match &outcome {
@@ -107,11 +109,15 @@ impl Running {
                 Outcome::Failed(shard, trouble) => (shard.clone(), trouble.reason()),
             };
             self.parts.metrics.claims.with_label_values(&[result]).inc();
-            let wish = self.wish(&shard);
+            let later =
+                |fence: &Fence| self.observer.shard(&shard).is_some_and(|record| record.epoch > fence.epoch);
+            let opens =
+                |fence: &Fence| self.wish(&shard) == Wish::Keep && !unchecked && !stale && !later(fence);
+            let opens = matches!(&outcome, Outcome::Won(fence) if opens(fence));
             let Some(entry) = self.book.in_phase(&shard, &Phase::Claiming) else { continue };
             entry.phase = Phase::Elsewhere;
             match outcome {
-                Outcome::Won(fence) if wish == Wish::Keep && !unchecked => {
+                Outcome::Won(fence) if opens => {
                     entry.succeeded();
                     entry.phase = Phase::Opening(fence.clone());
                     fences.push(fence);
@@ -147,7 +153,7 @@ impl Running {
             let opening = Phase::Opening(fence.clone());
             let Some(entry) = self.book.in_phase(&fence.shard, &opening) else {
                 // It was let go while the host was opening it, and the host may have gone on.
-                self.host.discard(&fence);
+                self.discard(&fence);
                 continue;
             };
             match answer {
@@ -172,7 +178,7 @@ impl Running {
             let within = self.options.close_within.min(left);
             self.tasks.spawn(async move {
                 let closing = AssertUnwindSafe(host.close(&fence, within)).catch_unwind();
-                let closed = tokio::time::timeout(within + GRACE, closing).await;
+                let closed = tokio::time::timeout(within.saturating_add(GRACE), closing).await;
                 let orderly = matches!(closed, Ok(Ok(())));
                 Report::Closed { fence, orderly }
             });
@@ -329,10 +335,14 @@ impl Running {
     pub(super) fn let_go(&mut self, fence: &Fence, how: &str) {
         self.set(&fence.shard, Phase::Elsewhere);
         self.parts.metrics.releases.with_label_values(&[how]).inc();
+        self.discard(fence);
+        self.dirty = true;
+    }
+
+    fn discard(&self, fence: &Fence) {
         if std::panic::catch_unwind(AssertUnwindSafe(|| self.host.discard(fence))).is_err() {
             tracing::error!(shard = %fence.shard, "the host panicked while it dropped a shard");
         }
-        self.dirty = true;
     }
 
     fn set(&mut self, shard: &ShardId, phase: Phase) {
