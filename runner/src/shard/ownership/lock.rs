@@ -168,3 +168,101 @@ impl Renewal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::lease::Revision;
+    use crate::shard::{Member, State, Version};
+
+    fn at(seconds: u64) -> Moment {
+        Moment::new(Duration::from_secs(seconds))
+    }
+
+    fn runner(instance: &str, state: State) -> Runner {
+        let member = Member {
+            instance: Instance::new(instance),
+            weight: 100,
+            groups: BTreeSet::new(),
+            version: Version::new("1"),
+            state,
+            avoids: BTreeSet::new(),
+        };
+        Runner { member, address: "a:1".to_owned(), timing: Timing::default() }
+    }
+
+    fn me() -> Runner {
+        runner("me", State::Ready)
+    }
+
+    fn name() -> Name {
+        Name::new("a").unwrap()
+    }
+
+    /// A keeper whose lock was renewed at second 100.
+    fn kept() -> Keeper {
+        let mut keeper = Keeper::new(name(), Instance::new("me"), Timing::default());
+        keeper.begin(me(), at(100));
+        let lock = Lock { name: name(), instance: Instance::new("me"), revision: Revision::new("1") };
+        assert_eq!(keeper.answered(me(), at(100), &Ok(lock), at(100)), Turn::Kept);
+        keeper
+    }
+
+    fn lost(holder: Option<&str>) -> Result<Lock, Error> {
+        Err(Error::Lost { name: name(), holder: holder.map(Instance::new) })
+    }
+
+    #[test]
+    fn a_lock_is_renewed_an_interval_after_the_last_renewal_was_sent() {
+        let keeper = kept();
+        assert_eq!(keeper.due(&me()), Some(at(103)));
+        assert!(keeper.is_fresh(at(104)) && !keeper.is_fresh(at(105)));
+    }
+
+    #[test]
+    fn what_has_to_be_said_is_said_at_once() {
+        assert!(kept().due(&runner("me", State::Draining)) < Some(at(100)));
+    }
+
+    #[test]
+    fn attempts_are_bounded_so_that_another_one_fits_in_the_time_that_is_left() {
+        let patience = |now: u64| kept().begin(me(), at(now)).patience;
+        assert_eq!(patience(103), Duration::from_secs(3));
+        assert_eq!(patience(108), Duration::from_secs(1));
+        assert_eq!(patience(500), Duration::from_secs(3), "when all is lost there is no hurry");
+    }
+
+    #[test]
+    fn a_failing_service_is_asked_again_soon_and_not_at_once() {
+        let mut keeper = kept();
+        keeper.begin(me(), at(103));
+        let failed = Err(Error::Unavailable("down".into()));
+        assert_eq!(keeper.answered(me(), at(103), &failed, at(104)), Turn::Unknown);
+        let due = keeper.due(&runner("me", State::Draining)).unwrap();
+        assert!(due > at(104) && due < at(105));
+    }
+
+    #[test]
+    fn a_lock_that_is_gone_is_taken_again_at_once() {
+        let mut keeper = kept();
+        keeper.begin(me(), at(103));
+        assert_eq!(keeper.answered(me(), at(103), &lost(None), at(104)), Turn::Gone);
+        assert_eq!(keeper.due(&me()), Some(at(104)));
+    }
+
+    #[test]
+    fn a_lock_that_somebody_else_has_is_left_to_them_while_they_renew_it() {
+        let mut keeper = kept();
+        keeper.begin(me(), at(103));
+        assert_eq!(keeper.answered(me(), at(103), &lost(Some("other")), at(104)), Turn::Displaced);
+        assert_eq!(keeper.due(&me()), Some(at(114)));
+        let record =
+            |holder| Event::Runner(RunnerRecord { name: name(), holder, revision: Revision::new("9") });
+        keeper.look(&record(Some(runner("other", State::Ready))), at(110));
+        assert_eq!(keeper.due(&me()), Some(at(120)));
+        keeper.look(&record(None), at(112));
+        assert_eq!(keeper.due(&me()), Some(at(112)), "once it was released it can be taken");
+    }
+}

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::lease::{Clock, Moment, Observer};
@@ -59,6 +61,15 @@ impl Sentinels {
     }
 }
 
+/// While connections are refused, another attempt has always been made in the time that this is.
+///
+/// A renewal that was sent before a crash can be seen after the first refusal and makes it void; so refusals are told again for as
+/// long as they last. Should the guess be wrong, no harm is done: whose renewal is overdue has no standing any more.
+const ATTEMPTS: Duration = Duration::from_secs(3);
+
+/// How often a refusal that lasts is told again.
+const REMINDER: Duration = Duration::from_millis(500);
+
 /// Follows one connection until it is closed for good.
 async fn stand(peers: Peers, address: Address, clock: Arc<dyn Clock>, signs: mpsc::UnboundedSender<Sign>) {
     let mut health = peers.health(&address);
@@ -68,13 +79,20 @@ async fn stand(peers: Peers, address: Address, clock: Arc<dyn Clock>, signs: mps
         let (now, current) = (clock.now(), health.borrow_and_update().clone());
         let begun = match &current {
             // How long ago it began is known by another clock; the distance is the same.
-            Health::Refused { since } => Moment::new(now.since_origin().saturating_sub(since.elapsed())),
+            Health::Refused { since } => {
+                Moment::new(now.since_origin().saturating_sub(since.elapsed().min(ATTEMPTS)))
+            }
             _ => seen,
         };
         seen = now;
         let closed = current == Health::Closed;
+        let refused = matches!(current, Health::Refused { .. });
         let sent = signs.send(Sign { address: address.clone(), health: current, begun });
-        if closed || sent.is_err() || health.changed().await.is_err() {
+        if closed || sent.is_err() {
+            return;
+        }
+        let patience = if refused { REMINDER } else { Duration::MAX };
+        if let Ok(Err(_)) = timeout(patience, health.changed()).await {
             return;
         }
     }

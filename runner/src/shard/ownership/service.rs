@@ -133,6 +133,8 @@ pub(super) struct Running {
     pub(super) keeper: Keeper,
     pub(super) book: Book,
     pub(super) assignment: Assignment,
+    /// The shards that belong here by it; none if this runner does not count yet.
+    pub(super) assigned: Option<Vec<ShardId>>,
     pub(super) watch: wedge::Watch,
     /// Shards that were released because they did not move, and until when they are not to come back.
     pub(super) avoids: BTreeMap<ShardId, Moment>,
@@ -183,6 +185,7 @@ impl Running {
             keeper: Keeper::new(options.name.clone(), me, timing),
             tasks: JoinSet::new(),
             assignment: Assignment::default(),
+            assigned: None,
             watch: wedge::Watch::default(),
             avoids: BTreeMap::new(),
             stage: Stage::Running,
