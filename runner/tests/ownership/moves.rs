@@ -37,6 +37,7 @@ async fn a_second_runner_gets_its_half_and_no_shard_is_ever_served_by_two() {
     assert_eq!(a.owned().len(), usize::from(SHARDS / 2));
     let moved = world.moves().values().filter(|opened| **opened == 2).count();
     assert_eq!(moved, usize::from(SHARDS / 2), "only what had to move has moved, and once");
+    assert_eq!(world.history.lock().unwrap().discarded, 0, "everything was finished where it was");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,6 +105,7 @@ async fn a_shutdown_hands_over_without_waiting_for_the_lock_to_run_out() {
     // All of them close together, half a second each.
     assert!(begun.elapsed() < seconds(2), "{:?}", begun.elapsed());
     assert!(b.handle.confirm(Vec::new()).await.is_err(), "nobody answers after the end");
+    assert_eq!(world.history.lock().unwrap().discarded, 0, "everything was finished where it was");
     let gone = b.handle.changed(&moving[0], &b.handle.locate(&moving[0])).await;
     assert!(gone.is_err(), "who waits for a shard at the end of a service is told");
 }
@@ -182,6 +184,7 @@ async fn a_rolling_restart_of_three_moves_each_shard_once() {
         assert_eq!(opened - before[&shard], 1, "{shard}");
     }
     assert!(new.iter().all(|node| node.owned().len() == usize::from(SHARDS / 3)));
+    assert_eq!(world.history.lock().unwrap().discarded, 0, "everything was finished where it was");
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,6 +16,8 @@ pub struct History {
     /// Who has what open.
     open: BTreeMap<Instance, BTreeMap<ShardId, Fence>>,
     handles: BTreeMap<Instance, Handle>,
+    /// How many shards were dropped in the middle of something.
+    pub discarded: usize,
     pub broken: Vec<String>,
 }
 
@@ -52,11 +54,13 @@ impl History {
     }
 
     fn open(&mut self, me: &Instance, fence: &Fence) {
-        for (other, held) in self.holders(&fence.shard) {
+        // Whoever may still answer has to be finished with a shard before somebody else begins.
+        let lives = |handle: &Handle| handle.standing().stands() && handle.status().borrow().attached;
+        for (other, _) in self.holders(&fence.shard) {
             if other == *me {
                 self.broken.push(format!("{me} opens {} twice", fence.shard));
-            } else if self.handles.get(&other).is_some_and(|handle| handle.stands(&held)) {
-                self.broken.push(format!("{me} opens {} while {other} still answers", fence.shard));
+            } else if self.handles.get(&other).is_some_and(lives) {
+                self.broken.push(format!("{me} opens {} while {other} still has it", fence.shard));
             }
         }
         let last = self.opened.entry(fence.shard.clone()).or_default();
@@ -67,12 +71,10 @@ impl History {
         self.open.entry(me.clone()).or_default().insert(fence.shard.clone(), fence.clone());
     }
 
-    fn shut(&mut self, me: &Instance, fence: &Fence) {
-        if let Some(shards) = self.open.get_mut(me)
-            && shards.get(&fence.shard) == Some(fence)
-        {
-            shards.remove(&fence.shard);
-        }
+    /// Says whether it was open.
+    fn shut(&mut self, me: &Instance, fence: &Fence) -> bool {
+        let Some(shards) = self.open.get_mut(me) else { return false };
+        shards.get(&fence.shard) == Some(fence) && shards.remove(&fence.shard).is_some()
     }
 }
 
@@ -98,7 +100,8 @@ impl Host for Recorder {
     }
 
     fn discard(&self, fence: &Fence) {
-        self.history.lock().unwrap().shut(&self.me, fence);
+        let mut history = self.history.lock().unwrap();
+        history.discarded += usize::from(history.shut(&self.me, fence));
     }
 
     fn progress(&self, fence: &Fence) -> Progress {
