@@ -5,6 +5,7 @@ mod fence;
 mod id;
 mod map;
 mod member;
+pub mod ownership;
 mod rendezvous;
 
 pub use assignment::{Assignment, Holders};

@@ -1,0 +1,175 @@
+//! What the rest of a runner sees of ownership.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::location::{Location, Locations};
+use super::proof::Question;
+use crate::lease::Standing;
+use crate::shard::{Fence, Instance, ShardId};
+use crate::store;
+
+/// How far the service is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stage {
+    /// It takes and keeps shards.
+    #[default]
+    Running,
+    /// It takes no shards and gives away those that somebody else can take.
+    Draining,
+    /// It gives away all shards and ends.
+    Stopping,
+    /// It has ended, and nothing is served here any more.
+    Stopped,
+}
+
+/// How ownership is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Status {
+    /// How far the service is in its life.
+    pub stage: Stage,
+    /// Whether its lock is renewed and its watch current.
+    pub attached: bool,
+    /// Whether the first assignment has been served: then a runner is ready.
+    pub ready: bool,
+    /// How many shards belong here by the last assignment.
+    pub assigned: usize,
+    /// How many of them and of others are served here now.
+    pub serving: usize,
+    /// Shards that made no progress here and were released; this runner is left out of their assignment for a while.
+    pub avoided: BTreeSet<ShardId>,
+    /// What keeps the lock from being renewed now.
+    pub trouble: Option<&'static str>,
+}
+
+/// The service has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this runner has given up its shards")]
+pub struct Stopped;
+
+/// Why it is not known whether fences stand.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Unproven {
+    /// The database could not be asked.
+    #[error("the database could not be asked whether the shards are still ours")]
+    Store(#[from] store::Error),
+    /// The service has ended.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+#[derive(Debug)]
+pub(super) enum Command {
+    Drain,
+    Stop,
+    Fenced(Fence),
+}
+
+/// What the service and its handles share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) me: Instance,
+    pub(super) standing: Standing,
+    /// Whether the watch is current: a runner that hears nothing cannot know that its Lease is gone.
+    pub(super) hears: AtomicBool,
+    pub(super) locations: watch::Sender<Arc<Locations>>,
+    pub(super) status: watch::Sender<Status>,
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) questions: mpsc::UnboundedSender<Question>,
+}
+
+/// Asks where shards are and whether they are still ours. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Handle {
+    /// Which instance this is.
+    pub fn instance(&self) -> &Instance {
+        &self.shared.me
+    }
+
+    /// Where a shard is. Cheap enough for every call.
+    pub fn locate(&self, shard: &ShardId) -> Location {
+        self.shared.locations.borrow().get(shard).clone()
+    }
+
+    /// Waits until a shard is not any more where the caller has seen it, and says where it is then.
+    ///
+    /// # Errors
+    /// [`Stopped`] if the service has ended.
+    pub async fn changed(&self, shard: &ShardId, seen: &Location) -> Result<Location, Stopped> {
+        let mut locations = self.shared.locations.subscribe();
+        let mut status = self.shared.status.subscribe();
+        tokio::select! {
+            biased;
+            moved = locations.wait_for(|locations| locations.get(shard) != seen) => {
+                moved.map(|locations| locations.get(shard).clone()).map_err(|_| Stopped)
+            }
+            _ = status.wait_for(|status| status.stage == Stage::Stopped) => Err(Stopped),
+        }
+    }
+
+    /// Whether an answer from memory under this fence may go out unchecked right now. Ask when the request comes and again before
+    /// the answer goes out. If not, [`confirm`](Self::confirm).
+    pub fn stands(&self, fence: &Fence) -> bool {
+        let here = match self.shared.locations.borrow().get(&fence.shard) {
+            Location::Here(current) => current == fence,
+            Location::There(_) | Location::Nowhere => false,
+        };
+        // The clock is looked at last: whatever came before it took time.
+        here && self.shared.hears.load(Ordering::Acquire) && self.shared.standing.stands()
+    }
+
+    /// For how long this runner may answer unchecked.
+    pub fn standing(&self) -> &Standing {
+        &self.shared.standing
+    }
+
+    /// Asks the database which fences are still the newest of their shards.
+    ///
+    /// # Guarantees
+    /// The question is put after this call. Questions that wait together are one statement.
+    ///
+    /// # Errors
+    /// [`Unproven`] if there is no answer: then nothing may be answered from memory.
+    pub async fn confirm(&self, fences: Vec<Fence>) -> Result<Vec<bool>, Unproven> {
+        let (answer, answered) = oneshot::channel();
+        self.shared.questions.send(Question { fences, answer }).map_err(|_| Stopped)?;
+        Ok(answered.await.map_err(|_| Stopped)??)
+    }
+
+    /// Reports that the store refused a write because of this fence.
+    pub fn fenced(&self, fence: &Fence) {
+        // Without a service nothing is served any more, which is what a report is for.
+        let _ = self.shared.commands.send(Command::Fenced(fence.clone()));
+    }
+
+    /// How ownership is doing, from now on.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.shared.status.subscribe()
+    }
+
+    /// Whether this runner takes no new shards.
+    pub fn is_draining(&self) -> bool {
+        self.shared.status.borrow().stage != Stage::Running
+    }
+
+    /// Stops taking shards, and gives away those that somebody else can take. Doing so again changes nothing.
+    pub fn drain(&self) {
+        // As above.
+        let _ = self.shared.commands.send(Command::Drain);
+    }
+
+    /// Gives away all shards and the lock, and waits until the service has ended. Doing so again waits for the same end.
+    pub async fn shutdown(&self) {
+        let mut status = self.shared.status.subscribe();
+        // As above; and the status outlives the service, because this handle has it.
+        let _ = self.shared.commands.send(Command::Stop);
+        let _ = status.wait_for(|status| status.stage == Stage::Stopped).await;
+    }
+}
