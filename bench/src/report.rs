@@ -113,7 +113,7 @@ fn header() -> String {
 }
 
 fn line(m: &Measurement) -> String {
-    let number = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.2}"));
+    let number = |value: Option<f64>| value.map_or(String::new(), digits);
     let target = match (m.target, m.met) {
         (Some(Target::AtLeast(least)), Some(met)) => format!(">= {least} {}", verdict(met)),
         (Some(Target::AtMost(most)), Some(met)) => format!("<= {most} {}", verdict(met)),
@@ -121,10 +121,10 @@ fn line(m: &Measurement) -> String {
     };
     let peer = m.peer.as_deref().unwrap_or_default();
     format!(
-        "{:<10} {:<46} {:>12.1} {:<9} {:<28} {:>12} {:>7}  {target}",
+        "{:<10} {:<46} {:>12} {:<9} {:<28} {:>12} {:>7}  {target}",
         m.scenario,
         m.metric,
-        m.value,
+        digits(m.value),
         m.unit,
         peer,
         number(m.peer_value),
@@ -132,6 +132,11 @@ fn line(m: &Measurement) -> String {
     )
     .trim_end()
     .to_owned()
+}
+
+/// As many digits as say something.
+fn digits(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }
 
 fn verdict(met: bool) -> &'static str {

@@ -104,7 +104,9 @@ pub async fn run(host: &Host) -> Result<()> {
     let greedy = Reserve { order: "order-greedy".to_owned(), count: 1_000_000 };
     match call::<i64, _>(host, &apples, "reserve", &greedy, None).await {
         Ok(left) => bail!("a million apples were reserved, and {left} are left"),
-        Err(refused) => println!("  reserve 1000000                     -> {refused:#}   and nothing changed"),
+        Err(refused) => {
+            println!("  reserve 1000000                     -> {refused:#}   and nothing changed")
+        }
     }
     let (crowd, begun) = (1_000_u32, Instant::now());
     let calls = (0..crowd).map(|number| {
@@ -141,7 +143,9 @@ async fn call<R: DeserializeOwned, I: Serialize>(
         headers: BTreeMap::new(),
     };
     match host.request(Request::new(envelope)).await? {
-        Delivered::Ended(Outcome::Success(reply)) => codec::decode(&reply).context("the reply cannot be read"),
+        Delivered::Ended(Outcome::Success(reply)) => {
+            codec::decode(&reply).context("the reply cannot be read")
+        }
         Delivered::Ended(Outcome::Failure(failure)) => bail!("{}: {}", failure.kind, failure.message),
         Delivered::Ended(Outcome::Defect(defect)) => bail!("{}: {}", defect.kind, defect.message),
         Delivered::Accepted(id) => bail!("request {id} was accepted, but not answered"),

@@ -50,7 +50,8 @@ struct Runner {
 
 impl Runner {
     async fn start(data: &Path) -> Result<Self> {
-        std::fs::create_dir_all(data).with_context(|| format!("cannot make the folder {}", data.display()))?;
+        std::fs::create_dir_all(data)
+            .with_context(|| format!("cannot make the folder {}", data.display()))?;
         let file = data.join("cleat.db");
         let options = sqlite::Options::file(&file);
         let store: Arc<dyn Store> = Arc::new(

@@ -127,6 +127,7 @@ struct Lane<C> {
 
 impl<C: Commit> Lane<C> {
     async fn run(mut self, closing: tokio_util::sync::CancellationToken) {
+        let mut crowded = false;
         loop {
             if self.waiting.is_empty() {
                 let entry = tokio::select! {
@@ -141,13 +142,17 @@ impl<C: Commit> Lane<C> {
                 let Some(entry) = entry else { return };
                 self.waiting.push_back(entry);
             }
-            // Those whom the last commit woke get to say what they want next: larger batches for one turn of the scheduler.
-            tokio::task::yield_now().await;
+            // Those whom the last commit woke get to say what they want next: larger batches for one turn of the scheduler. A lone
+            // writer does not have to wait for that.
+            if crowded {
+                tokio::task::yield_now().await;
+            }
             while self.waiting.len() < self.options.batch {
                 let Ok(entry) = self.entries.try_recv() else { break };
                 self.waiting.push_back(entry);
             }
             let (batch, waiters) = self.gather();
+            crowded = batch.len() > 1 || !self.waiting.is_empty();
             self.commit(batch, waiters).await;
         }
     }

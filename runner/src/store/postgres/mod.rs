@@ -7,6 +7,7 @@ mod connect;
 mod diagnosis;
 mod groups;
 mod listen;
+mod lone;
 mod patience;
 mod reads;
 mod retain;

@@ -11,6 +11,7 @@ use super::columns::Columns;
 use super::connect::{Meaning, Target, Transaction};
 use super::diagnosis::{self, Finding};
 use super::groups::Groups;
+use super::lone::{self, Lone};
 use super::patience::{Patience, silence};
 use crate::store::lane::Commit;
 use crate::store::{Cause, Change, Committed, Error, Write};
@@ -165,6 +166,14 @@ impl Writer {
         lost: Option<Transaction>,
     ) -> Result<Vec<Answer>, sqlx::Error> {
         let Some(connection) = &mut self.connection else { return Err(sqlx::Error::WorkerCrashed) };
+        // What a lost attempt did has to be looked for, and that is the other way's business.
+        if let (Some((fence, message)), None) = (lone::only(batch), lost)
+            && let Ok(lone) = Lone::new(fence, message, &self.groups)
+            && let Some(transaction) = lone.insert(&self.target.identity, connection).await?
+        {
+            self.next = transaction.next();
+            return Ok(vec![Ok(Committed::Applied)]);
+        }
         let applied = columns.execute(&mut self.statements, &self.target.identity, connection).await?;
         self.next = applied.transaction.next();
         self.answers(batch, applied, lost).await
