@@ -8,7 +8,11 @@ use cleat_apiserver::{Handle, Logs, LogsError, LogsRequest, Options, start};
 use futures::stream::BoxStream;
 use futures::{AsyncReadExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{Api, LogParams, ObjectMeta, PostParams, WatchEvent, WatchParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, LogParams, ObjectMeta, PostParams,
+    WatchEvent, WatchParams,
+};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -189,6 +193,29 @@ async fn a_hundred_watchers_see_every_one_of_many_writes_in_order() {
     for watcher in watchers {
         assert_eq!(watcher.await.unwrap(), names);
     }
+    handle.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_definition_of_its_resource() {
+    let handle = start(Options::default()).await.unwrap();
+    let client = client(&handle.kubeconfig()).await;
+    let definition = serde_json::from_value(json!({
+        "metadata": { "name": "things.example.com" },
+        "spec": { "group": "example.com", "scope": "Namespaced", "names": { "kind": "Thing", "plural": "things" }, "versions": [{
+            "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": { "type": "object" } },
+        }] },
+    }));
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &definition.unwrap()).await.unwrap();
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Thing"));
+    let things: Api<DynamicObject> = Api::default_namespaced_with(client, &kind);
+    things.create(&PostParams::default(), &DynamicObject::new("a", &kind)).await.unwrap();
+    let events = things.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    definitions.delete("things.example.com", &DeleteParams::default()).await.unwrap();
+    let seen: Vec<_> =
+        tokio::time::timeout(Duration::from_secs(20), events.try_collect()).await.unwrap().unwrap();
+    assert!(matches!(seen.as_slice(), [WatchEvent::Added(_), WatchEvent::Deleted(_)]), "{seen:?}");
     handle.shutdown().await;
 }
 

@@ -80,7 +80,7 @@ impl File {
     }
 }
 
-const KEYS: [&str; 13] = [
-    "type", "accept", "send", "text", "settle", "names", "watch", "until", "save", "differs", "ignore",
-    "code", "answer",
+const KEYS: [&str; 14] = [
+    "type", "accept", "send", "text", "settle", "names", "watch", "until", "save", "differs", "beside",
+    "ignore", "code", "answer",
 ];

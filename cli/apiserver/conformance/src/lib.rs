@@ -15,6 +15,7 @@
 //! | `until` | the request is repeated until it gives this code, for what happens in the background |
 //! | `settle` | a request that is repeated after the step until it is refused |
 //! | `differs` | why the embedded server answers otherwise; its answer is not compared, its code is |
+//! | `beside` | what runs beside a real server (controllers, admission) and adds to the answer, which is not compared there |
 //!
 //! Answers are compared without what differs from run to run: identities, versions and times are left out, ages and saved
 //! values stand as names. See [`normal`].

@@ -8,10 +8,30 @@ const VOLATILE: [&str; 3] = ["uid", "resourceVersion", "creationTimestamp"];
 
 /// Brings an answer into the form in which answers are compared. Values that were saved are written by their names.
 pub fn normalize(value: &mut Value, saved: &BTreeMap<String, String>) {
+    controllers(value);
     strip(value);
     status(value);
     table(value);
     rename(value, saved);
+}
+
+/// Where controllers run, they write to workloads beside the cases: their part is left out everywhere.
+fn controllers(value: &mut Value) {
+    if !matches!(value["kind"].as_str(), Some("Deployment" | "ReplicaSet" | "StatefulSet")) {
+        return;
+    }
+    let Some(fields) = value.as_object_mut() else { return };
+    fields.remove("status");
+    let Some(Value::Object(metadata)) = fields.get_mut("metadata") else { return };
+    if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
+        entries.retain(|entry| entry["manager"] != "kube-controller-manager");
+    }
+    if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+        annotations.remove("deployment.kubernetes.io/revision");
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
 }
 
 fn strip(value: &mut Value) {

@@ -125,6 +125,13 @@ impl Watcher {
         (self.name.is_empty() || crate::object::name(&value) == self.name) && self.selection.matches(&value)
     }
 
+    /// Whether the resource is no longer served, so that nothing will ever happen in it.
+    fn is_orphaned(&self) -> bool {
+        let resource = &self.call.resource;
+        resource.builtin().is_none()
+            && self.api.registry.served().get(&resource.group, &resource.plural).is_none()
+    }
+
     /// Sends what there is as if it had just been added, and goes on from there.
     fn begin_with_state(&mut self, marked: bool) -> Result<(), Failure> {
         let bucket = self.call.resource.bucket.clone();
@@ -189,6 +196,9 @@ impl Watcher {
         while !self.ended {
             // Marked as seen before looking, so that no news between looking and waiting is slept through.
             self.news.borrow_and_update();
+            if self.is_orphaned() {
+                break;
+            }
             match self.api.store.follow(&self.call.resource.bucket, self.cursor, STRIDE) {
                 Ok(batch) => {
                     let mut frames = BytesMut::new();

@@ -156,7 +156,7 @@ pub(crate) fn answer(api: &Api, path: &[&str], accept: &str, headers: &HeaderMap
         ["apis", group, version] => {
             legacy::resources(&served, group, version).map_or_else(missing, |list| ok(&list))
         }
-        ["openapi", "v3"] => ok(&openapi::index(&served)),
+        ["openapi", "v3"] => ok(served.index.get_or_init(|| openapi::index(&served))),
         ["openapi", "v3", "api", version] => {
             openapi::document(&served, "", version).map_or_else(missing, |it| ok(&it))
         }

@@ -11,7 +11,7 @@ use crate::schema::Schema;
 use crate::status::Named;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// Where the replicas of a resource with a scale subresource are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,6 +120,8 @@ pub(crate) struct Served {
     resources: BTreeMap<(String, String), Arc<Resource>>,
     /// Grows with every change, so that clients can cache what is derived from this.
     pub(crate) generation: u64,
+    /// Where each part is described, made by the first that asks.
+    pub(crate) index: OnceLock<Value>,
 }
 
 impl Served {
@@ -178,7 +180,7 @@ impl Registry {
             .iter()
             .map(|kind| ((kind.group.to_owned(), kind.plural.to_owned()), Arc::new(builtin::resource(kind))))
             .collect();
-        let served = Served { resources: builtin.clone(), generation: 1 };
+        let served = Served { resources: builtin.clone(), generation: 1, ..Served::default() };
         Self { served: RwLock::new(Arc::new(served)), builtin }
     }
 
@@ -194,6 +196,6 @@ impl Registry {
         for resource in custom {
             resources.entry((resource.group.clone(), resource.plural.clone())).or_insert(resource);
         }
-        *served = Arc::new(Served { resources, generation: served.generation + 1 });
+        *served = Arc::new(Served { resources, generation: served.generation + 1, ..Served::default() });
     }
 }
