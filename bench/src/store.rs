@@ -166,17 +166,21 @@ impl Bench {
 
     /// One writer alone: group commit must not make it wait.
     async fn alone(&self, report: &mut Report) -> Result<()> {
-        let plain = self.plain(1).await?;
-        let grouped = self.grouped(1).await?;
+        let (mut plain, mut grouped) = (self.plain(1).await?, self.grouped(1).await?);
+        // Turn and turn about, because a disk is not equally fast at all times.
+        for _ in 0..3 {
+            plain.latency.add(self.plain(1).await?.latency)?;
+            grouped.latency.add(self.grouped(1).await?.latency)?;
+        }
+        let name = |percentile: &str| format!("group commit, one writer alone: {percentile}");
         report.add(
-            Measurement::new(
-                SCENARIO,
-                "group commit, one writer alone: mean",
-                grouped.latency.mean() / 1000.0,
-                "ms",
-            )
-            .beside("plain commit, one writer", plain.latency.mean() / 1000.0)
-            .wants(Target::AtMost(1.1)),
+            Measurement::new(SCENARIO, name("p50"), grouped.milliseconds(50.0), "ms")
+                .beside("plain commit, one writer", plain.milliseconds(50.0))
+                .wants(Target::AtMost(1.1)),
+        );
+        report.add(
+            Measurement::new(SCENARIO, name("p99"), grouped.milliseconds(99.0), "ms")
+                .beside("plain commit, one writer", plain.milliseconds(99.0)),
         );
         Ok(())
     }
