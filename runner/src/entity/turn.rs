@@ -14,7 +14,7 @@ use futures::stream::{FuturesOrdered, FuturesUnordered};
 
 use super::Error;
 use super::activation::Activation;
-use super::call::Outgoing;
+use super::context::Outgoing;
 use super::definition::{Access, Delivery, Effects, Method};
 use super::job::{Delivered, Job, Origin};
 use super::run::{self, Done, Ended};
@@ -246,11 +246,11 @@ impl Turn {
                 method: send.method,
                 payload: send.payload,
                 persisted: true,
-                key: None,
+                key: send.key,
                 deliver_at: send.deliver_at,
                 uninterruptible: Default::default(),
                 trace: job.message.envelope.trace.clone(),
-                headers: Default::default(),
+                headers: send.headers,
             },
             seq: id,
         })

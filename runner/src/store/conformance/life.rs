@@ -29,7 +29,10 @@ pub async fn an_owner_is_woken_for_what_others_wrote<D: Database>(world: World<D
     a.apply("x", vec![Change::Send(world.message(1, &away))]).await;
     a.store.wake(std::slice::from_ref(&shard)).await.unwrap();
     woken(&mut wakes, &shard).await;
-    assert_eq!(ids(&b.open_messages(std::slice::from_ref(&shard), everything()).await.unwrap()), [world.id(1)]);
+    assert_eq!(
+        ids(&b.open_messages(std::slice::from_ref(&shard), everything()).await.unwrap()),
+        [world.id(1)]
+    );
 }
 
 pub async fn many_shards_of_many_groups_are_woken_at_once<D: Database>(world: World<D>) {

@@ -143,7 +143,10 @@ pub async fn a_message_is_open_in_the_shard_of_its_entity_only<D: Database>(worl
     }
     for (id, expected) in (0..).zip(expected) {
         let shard = ShardId::new(GroupName::default(), id);
-        assert_eq!(ids(&desk.store.open_messages(std::slice::from_ref(&shard), everything()).await.unwrap()), expected);
+        assert_eq!(
+            ids(&desk.store.open_messages(std::slice::from_ref(&shard), everything()).await.unwrap()),
+            expected
+        );
     }
 }
 

@@ -198,7 +198,8 @@ impl<D: Database> Play<D> {
         }
         let mut found = BTreeSet::new();
         for shard in store.maps()[0].ids().chain(store.maps()[1].ids()) {
-            found.extend(ids(&store.open_messages(std::slice::from_ref(&shard), everything()).await.unwrap()));
+            found
+                .extend(ids(&store.open_messages(std::slice::from_ref(&shard), everything()).await.unwrap()));
         }
         prop_assert_eq!(found, open);
         let letters = store.dead_letters(&GroupName::default(), None, 100).await.unwrap();
