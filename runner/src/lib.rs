@@ -11,3 +11,7 @@ pub mod message;
 pub mod shard;
 pub mod store;
 pub mod transport;
+
+pub mod prelude;
+
+pub use cleat_macros::{entity, entity_impl, private, protected, rpc, rpc_group, rpc_group_impl};

@@ -12,6 +12,7 @@ mod error;
 mod host;
 mod job;
 mod mailbox;
+pub mod native;
 mod refusal;
 mod registry;
 mod requests;
