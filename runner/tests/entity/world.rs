@@ -10,6 +10,9 @@ use cleat_runner::store::Store;
 use cleat_runner::store::postgres::{self, PostgresStore};
 use cleat_runner::store::sqlite::{self, Location, SqliteStore};
 
+/// No test takes so long, unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Few, so that claiming them is quick.
 const SHARDS: u16 = 4;
 
@@ -22,6 +25,8 @@ pub struct World {
     place: Place,
     pub store: Arc<dyn Store>,
     pub host: Host,
+    #[allow(dead_code, reason = "not every program of tests writes behind the host's back")]
+    pub fences: Vec<Fence>,
 }
 
 impl Place {
@@ -60,23 +65,24 @@ impl World {
 
     pub async fn with(place: Place, options: Options) -> Self {
         let store = place.open().await;
-        let host = serve(&store, options).await;
-        Self { place, store, host }
+        let (host, fences) = serve(&store, options).await;
+        Self { place, store, host, fences }
     }
 
+    #[allow(dead_code, reason = "not every program of tests stops its host")]
     /// Another process on the same data, after this one has stopped.
     pub async fn restart(self, options: Options) -> Self {
         self.host.shutdown(Duration::from_secs(5)).await;
         // Opened before the other is closed, so that what is only in memory is not gone.
         let store = self.place.open().await;
         self.store.close().await;
-        let host = serve(&store, options).await;
-        Self { place: self.place, store, host }
+        let (host, fences) = serve(&store, options).await;
+        Self { place: self.place, store, host, fences }
     }
 }
 
 /// Claims all shards, each for its next epoch, and serves them.
-async fn serve(store: &Arc<dyn Store>, options: Options) -> Host {
+async fn serve(store: &Arc<dyn Store>, options: Options) -> (Host, Vec<Fence>) {
     let mut fences = Vec::new();
     for map in store.maps() {
         for holding in store.holdings(map.group()).await.unwrap() {
@@ -90,7 +96,7 @@ async fn serve(store: &Arc<dyn Store>, options: Options) -> Host {
     let ids = Arc::new(Generator::new(store.lease_machine().await.unwrap()));
     let host = Host::new(Arc::clone(store), ids, options);
     host.open(&fences).await.unwrap();
-    host
+    (host, fences)
 }
 
 /// Runs each behaviour on both databases.
@@ -99,13 +105,15 @@ macro_rules! on_both_stores {
         mod sqlite {
             $(#[tokio::test]
             async fn $name() {
-                super::$name($crate::world::Place::sqlite().await).await;
+                let test = super::$name($crate::world::Place::sqlite().await);
+                tokio::time::timeout($crate::world::PATIENCE, test).await.expect("it hangs");
             })*
         }
         mod postgres {
             $(#[tokio::test]
             async fn $name() {
-                super::$name($crate::world::Place::postgres().await).await;
+                let test = super::$name($crate::world::Place::postgres().await);
+                tokio::time::timeout($crate::world::PATIENCE, test).await.expect("it hangs");
             })*
         }
     };
