@@ -2,11 +2,16 @@
 //!
 //! A folder is a noun of the domain. [`shard`] says where things live and who may write there,
 //! [`lease`] who is alive and owns what, [`message`] what is sent and answered, [`transport`] how runners talk; [`store`] is the
-//! only door to the database.
+//! only door to the database. An [`entity`] handles messages, and a [`client`] sends them.
 
+pub mod client;
 pub mod entity;
 pub mod lease;
 pub mod message;
 pub mod shard;
 pub mod store;
 pub mod transport;
+
+pub mod prelude;
+
+pub use cleat_macros::{entity, entity_impl, private, protected, rpc, rpc_group, rpc_group_impl};

@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
-use super::Definition;
 use super::state::State;
-use crate::message::{EntityAddress, Envelope, Failure, Headers, Snowflake, codec};
+use super::{Context, Definition, Refusal};
+use crate::message::{EntityAddress, Failure, Headers, Snowflake, codec};
 use crate::shard::Fence;
 
 /// A type of entity.
@@ -69,55 +69,44 @@ pub(super) enum Held {
 
 /// One message, with all that its handler may do.
 pub struct Call {
-    pub(super) envelope: Envelope,
-    pub(super) attempt: i32,
-    pub(super) fence: Fence,
+    pub(super) context: Context,
     pub(super) held: Held,
-    pub(super) sends: Vec<Outgoing>,
-}
-
-/// A one-way message that commits with the handler's reply.
-pub(super) struct Outgoing {
-    pub(super) address: EntityAddress,
-    pub(super) method: String,
-    pub(super) payload: Bytes,
-    pub(super) deliver_at: Option<SystemTime>,
 }
 
 impl Call {
     /// Who is asked.
     pub fn address(&self) -> &EntityAddress {
-        &self.envelope.address
+        self.context.address()
     }
 
     /// What is asked.
     pub fn method(&self) -> &str {
-        &self.envelope.method
+        self.context.method()
     }
 
     /// The input, as the caller wrote it.
     pub fn payload(&self) -> &Bytes {
-        &self.envelope.payload
+        self.context.payload()
     }
 
     /// The request's id: the same for each attempt.
     pub fn request(&self) -> Snowflake {
-        self.envelope.id
+        self.context.request()
     }
 
     /// What else the caller said.
     pub fn headers(&self) -> &Headers {
-        &self.envelope.headers
+        self.context.headers()
     }
 
     /// How many attempts have failed before this one.
     pub fn attempt(&self) -> i32 {
-        self.attempt
+        self.context.attempt()
     }
 
     /// What to show to systems outside that can refuse a writer of an earlier epoch.
     pub fn fence(&self) -> &Fence {
-        &self.fence
+        self.context.fence()
     }
 
     /// The input as a value.
@@ -125,10 +114,15 @@ impl Call {
     /// # Errors
     /// The bytes are not such a value.
     pub fn input<T: serde::de::DeserializeOwned>(&self) -> Result<T, HandlerError> {
-        codec::decode(&self.envelope.payload).map_err(|error| {
+        codec::decode(self.payload()).map_err(|error| {
             let error = super::Error::codec("the input", &error);
             HandlerError::failed(error.reason().to_owned(), error.to_string())
         })
+    }
+
+    /// Everything but the input and the state.
+    pub fn context(&mut self) -> &mut Context {
+        &mut self.context
     }
 
     /// The state, for methods that look at it or change it.
@@ -136,12 +130,7 @@ impl Call {
     /// # Errors
     /// The method's definition does not ask for the state, or the state is of another type.
     pub fn state<T: 'static>(&self) -> Result<&T, HandlerError> {
-        let state = match &self.held {
-            Held::Nothing => None,
-            Held::Read(state) => state.get::<T>(),
-            Held::Write(state) => state.get::<T>(),
-        };
-        state.ok_or_else(|| no_state::<T>("look at"))
+        self.held.read()
     }
 
     /// The state, for methods that change it.
@@ -149,11 +138,23 @@ impl Call {
     /// # Errors
     /// The method's definition does not say that it changes the state, or the state is of another type.
     pub fn state_mut<T: 'static>(&mut self) -> Result<&mut T, HandlerError> {
-        let state = match &mut self.held {
-            Held::Nothing | Held::Read(_) => None,
-            Held::Write(state) => state.get_mut::<T>(),
-        };
-        state.ok_or_else(|| no_state::<T>("change"))
+        self.held.write()
+    }
+
+    /// The context together with the state, for methods that look at it.
+    ///
+    /// # Errors
+    /// Those of [`state`](Self::state).
+    pub fn reading<T: 'static>(&mut self) -> Result<(&mut Context, &T), HandlerError> {
+        Ok((&mut self.context, self.held.read()?))
+    }
+
+    /// The context together with the state, for methods that change it.
+    ///
+    /// # Errors
+    /// Those of [`state_mut`](Self::state_mut).
+    pub fn writing<T: 'static>(&mut self) -> Result<(&mut Context, &mut T), HandlerError> {
+        Ok((&mut self.context, self.held.write()?))
     }
 
     /// Sends a one-way message: stored together with this handler's reply, or not at all.
@@ -167,9 +168,38 @@ impl Call {
         input: &T,
         deliver_at: Option<SystemTime>,
     ) -> Result<(), HandlerError> {
-        let payload = codec::encode(input)?.into();
-        self.sends.push(Outgoing { address, method: method.to_owned(), payload, deliver_at });
-        Ok(())
+        self.context.send_to(address, method, input, deliver_at)
+    }
+
+    /// The reply to give back for what a handler's own function returned.
+    ///
+    /// # Errors
+    /// The function's, in the form in which it travels to the caller; or that of a message which could not be sent.
+    pub fn answer<T: Serialize, E: Refusal>(&mut self, result: Result<T, E>) -> Result<Bytes, HandlerError> {
+        let reply = result.map_err(Refusal::into_handler_error)?;
+        if let Some(error) = self.context.take_broken() {
+            return Err(HandlerError::failed(error.reason().to_owned(), error.to_string()));
+        }
+        Ok(codec::encode(&reply)?.into())
+    }
+}
+
+impl Held {
+    fn read<T: 'static>(&self) -> Result<&T, HandlerError> {
+        let state = match self {
+            Self::Nothing => None,
+            Self::Read(state) => state.get::<T>(),
+            Self::Write(state) => state.get::<T>(),
+        };
+        state.ok_or_else(|| no_state::<T>("look at"))
+    }
+
+    fn write<T: 'static>(&mut self) -> Result<&mut T, HandlerError> {
+        let state = match self {
+            Self::Nothing | Self::Read(_) => None,
+            Self::Write(state) => state.get_mut::<T>(),
+        };
+        state.ok_or_else(|| no_state::<T>("change"))
     }
 }
 

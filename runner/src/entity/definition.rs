@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::StateType;
-use crate::message::{EntityType, Uninterruptible};
-use crate::shard::GroupName;
+use crate::message::{EntityType, InvalidAddress, Uninterruptible};
+use crate::shard::{GroupName, InvalidGroupName};
 
 /// A type of entity: what can be asked of it, and how its instances are kept.
 ///
@@ -40,6 +40,22 @@ pub enum InvalidDefinition {
         /// The method.
         method: String,
     },
+    /// Two parts of an entity have a method of the same name.
+    #[error(
+        "{entity_type} has two methods {method}: rename one of them, or compose only one of their groups"
+    )]
+    Duplicate {
+        /// The type.
+        entity_type: EntityType,
+        /// The method.
+        method: String,
+    },
+    /// The type's name cannot be one.
+    #[error(transparent)]
+    Name(#[from] InvalidAddress),
+    /// The shard group's name cannot be one.
+    #[error(transparent)]
+    Group(#[from] InvalidGroupName),
     /// A method wants a state that the entity does not have.
     #[error("method {method} of {entity_type} wants a state, and the entity has none: declare one")]
     NoState {
@@ -138,6 +154,43 @@ impl Method {
     pub fn with_state(self, access: Access) -> Self {
         let effects = if access == Access::Write { Effects::Inside } else { self.effects };
         Self { access, effects, ..self }
+    }
+
+    /// The same for others than anybody.
+    #[must_use]
+    pub fn visible_to(self, visibility: Visibility) -> Self {
+        Self { visibility, ..self }
+    }
+
+    /// The same with effects in the transaction only, or also elsewhere.
+    #[must_use]
+    pub fn with_effects(self, effects: Effects) -> Self {
+        Self { effects, ..self }
+    }
+
+    /// The same, ignoring interrupts.
+    #[must_use]
+    pub fn uninterruptible(self, by: Uninterruptible) -> Self {
+        Self { uninterruptible: by, ..self }
+    }
+
+    /// The same with so many attempts, at least one, and otherwise the usual pauses.
+    #[must_use]
+    pub fn attempts(self, attempts: usize) -> Self {
+        let attempts = NonZeroUsize::new(attempts).unwrap_or(NonZeroUsize::MIN);
+        Self { retry: Some(Retry { attempts, ..self.retry.unwrap_or_default() }), ..self }
+    }
+
+    /// The same with another pause after the first failure.
+    #[must_use]
+    pub fn backoff(self, backoff: Duration) -> Self {
+        Self { retry: Some(Retry { backoff, ..self.retry.unwrap_or_default() }), ..self }
+    }
+
+    /// The same with so much time for one attempt.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
     }
 }
 

@@ -50,6 +50,12 @@ pub enum Error {
     /// The request was interrupted.
     #[error("request {0} was interrupted")]
     Interrupted(Snowflake),
+    /// Nobody knows such a request: it was never stored, or its retention has passed.
+    #[error("request {0} is not known: it was never stored, or it ended long ago")]
+    NoSuchRequest(Snowflake),
+    /// What was asked cannot be an entity's address.
+    #[error(transparent)]
+    Address(#[from] crate::message::InvalidAddress),
     /// The shard is not served here. The request was not run; ask its owner.
     #[error("shard {0} is not served by this runner")]
     NotHere(ShardId),
@@ -84,6 +90,8 @@ impl Error {
             Self::NotPersisted { .. } => "NotPersisted",
             Self::Deadlock(_) => "Deadlock",
             Self::Interrupted(_) => "Interrupted",
+            Self::NoSuchRequest(_) => "NoSuchRequest",
+            Self::Address(_) => "InvalidAddress",
             Self::NotHere(_) => "NotHere",
             Self::Lost(_) => "Lost",
             Self::Store(error) => error.reason(),

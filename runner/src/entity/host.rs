@@ -9,12 +9,12 @@ use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::job::{Answer, Caller, ReplyTo, Request, Waiter, Want};
+use super::job::{Answer, Caller, Delivered, ReplyTo, Request, Waiter, Want};
 use super::registry::Registry;
 use super::shard::Shard;
 use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, RegistrationEvent, Retry, Visibility};
 use crate::message::snowflake::{Exhausted, Generator};
-use crate::message::{EntityType, Snowflake};
+use crate::message::{EntityType, Outcome, RequestId, Snowflake};
 use crate::shard::{Fence, GroupName, ShardId, ShardMap};
 use crate::store::{self, Message, Page, Store, Wake};
 
@@ -186,6 +186,29 @@ impl Host {
         answer.await.unwrap_or(Err(Error::Store(store::Error::Closed)))
     }
 
+    /// Waits for the end of a persisted request that was stored or is under way.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchRequest`] if nobody knows it, [`Error::NotHere`] if its shard is served elsewhere; the store's.
+    pub async fn join(&self, request: &RequestId) -> Result<Outcome, Error> {
+        let group = &request.group;
+        let map = self.0.map(group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
+        let id = map.shard_at(request.slot);
+        let shard = self.0.shard(&id).ok_or_else(|| Error::NotHere(id.clone()))?;
+        let (waiter, answer) = oneshot::channel();
+        shard.join(request.id, Waiter::new(Want::Reply, id.clone(), ReplyTo::Waiter(waiter))).await;
+        match answer.await.unwrap_or(Err(Error::Store(store::Error::Closed)))? {
+            Delivered::Ended(outcome) => Ok(outcome),
+            // Only those who are content with it are told so.
+            Delivered::Accepted(_) => Err(Error::Lost(id)),
+        }
+    }
+
+    /// The door to the database.
+    pub(crate) fn store(&self) -> &dyn Store {
+        self.0.store.as_ref()
+    }
+
     /// Interrupts a persisted request, if it is under way here and does not ignore it.
     pub fn interrupt(&self, request: Snowflake) -> bool {
         self.0.all_shards().iter().any(|shard| shard.interrupt(request))
@@ -313,7 +336,8 @@ impl Inner {
         let map = self.map(&group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
         let id = map.shard_of(envelope.address.id.as_str());
         let shard = self.shard(&id).ok_or(Error::NotHere(id))?;
-        let message = Message { envelope: envelope.clone(), group, seq: self.ids.next()? };
+        let mut message = Message { envelope: envelope.clone(), group, seq: self.ids.next()? };
+        message.envelope.persisted = method.delivery == Delivery::Persisted;
         Ok((kind, shard, message))
     }
 
@@ -366,6 +390,8 @@ impl Inner {
             let id = map.shard_at(message.envelope.address.slot());
             let due = message.envelope.deliver_at;
             match self.shard(&id) {
+                // Under a key it may have been stored before as another request, which only the database knows.
+                Some(shard) if message.envelope.key.is_some() => self.reload(&shard),
                 Some(shard) => shard.load(store::Stored { message, attempt: 0, due, error: None }),
                 None => elsewhere.push(id),
             }

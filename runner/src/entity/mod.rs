@@ -6,11 +6,14 @@
 
 mod activation;
 mod call;
+mod context;
 mod definition;
 mod error;
 mod host;
 mod job;
 mod mailbox;
+pub mod native;
+mod refusal;
 mod registry;
 mod requests;
 mod retry;
@@ -20,11 +23,13 @@ mod state;
 mod turn;
 
 pub use call::{Call, Entity, Handler, HandlerError};
+pub use context::Context;
 pub use definition::{
     Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Retry, Visibility,
 };
 pub use error::Error;
 pub use host::{Host, Options};
 pub use job::{Answer, Caller, Delivered, ReplyTo, Request, Want};
+pub use refusal::{Never, OrRetry, Refusal};
 pub use registry::RegistrationEvent;
 pub use state::StateType;

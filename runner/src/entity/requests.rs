@@ -9,10 +9,13 @@ use crate::message::{IdempotencyKey, Outcome, PayloadDigest, Snowflake};
 use crate::store::{self, Message};
 
 /// One persisted request.
+#[derive(Default)]
 struct Tracked {
     waiters: Vec<Waiter>,
     interrupt: Arc<Interrupt>,
     key: Option<IdempotencyKey>,
+    /// Whether the message itself is in memory. If not, it is in the database, and only those who wait for it are here.
+    here: bool,
 }
 
 /// Persisted requests by id and by key: a message that comes twice runs once, and all who asked get its reply.
@@ -45,17 +48,35 @@ impl Requests {
             }
             None => id,
         };
-        if let Some(tracked) = self.tracked.get_mut(&first) {
+        if let Some(tracked) = self.tracked.get_mut(&first)
+            && tracked.here
+        {
             tracked.waiters.extend(waiter);
             return Entry::Known;
         }
         if let Some(key) = key {
             self.keys.insert(key, (id, message.body()));
         }
-        let interrupt = Arc::new(Interrupt::default());
-        let waiters = waiter.into_iter().collect();
-        self.tracked.insert(id, Tracked { waiters, interrupt: Arc::clone(&interrupt), key });
-        Entry::New(interrupt)
+        // Those who came before the message wait for it from now on.
+        let tracked = self.tracked.entry(id).or_default();
+        tracked.waiters.extend(waiter);
+        tracked.key = key;
+        tracked.here = true;
+        Entry::New(Arc::clone(&tracked.interrupt))
+    }
+
+    /// Adds somebody who waits for a request. Whether its message is in memory.
+    pub(super) fn join(&mut self, id: Snowflake, waiter: Waiter) -> bool {
+        let tracked = self.tracked.entry(id).or_default();
+        tracked.waiters.push(waiter);
+        tracked.here
+    }
+
+    /// Tells all who wait for a request whose message is not in memory.
+    pub(super) fn answer_absent(&mut self, id: Snowflake, answer: &Answer) {
+        if self.tracked.get(&id).is_some_and(|tracked| !tracked.here) {
+            self.answer(id, answer);
+        }
     }
 
     /// Whether anybody waits only for the message to be in good hands.
@@ -116,9 +137,10 @@ impl Requests {
         match self.tracked.get_mut(&first) {
             Some(there) => {
                 there.waiters.append(&mut tracked.waiters);
-                true
+                there.here
             }
             None => {
+                tracked.here = false;
                 self.tracked.insert(first, tracked);
                 false
             }

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 
 use super::activation::Activation;
-use super::call::{Call, HandlerError, Held, Outgoing};
+use super::call::{Call, HandlerError, Held};
+use super::context::{Context, Outgoing};
 use super::definition::{Access, Method};
 use super::job::{Job, Origin};
 use super::retry::Next;
@@ -101,19 +102,14 @@ async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &M
         Origin::Stored { attempt } => attempt,
         Origin::Fresh { .. } => 0,
     };
-    let mut call = Call {
-        envelope: job.message.envelope.clone(),
-        attempt,
-        fence: shard.fence.clone(),
-        held,
-        sends: Vec::new(),
-    };
+    let context = Context::new(job.message.envelope.clone(), attempt, shard.fence.clone());
+    let mut call = Call { context, held };
     let handled = tokio::select! {
         biased;
         () = interrupted(job, method) => None,
         handled = limited(method, AssertUnwindSafe(body.handler.handle(&mut call)).catch_unwind()) => Some(handled),
     };
-    let Call { held, sends, .. } = call;
+    let Call { held, context: Context { sends, .. } } = call;
     match handled {
         Some(Some(Ok(Ok(reply)))) => ended(reply, held, sends),
         Some(Some(Ok(Err(error)))) => {

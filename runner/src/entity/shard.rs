@@ -279,6 +279,29 @@ impl Shard {
         }
     }
 
+    /// Adds somebody who waits for a request that was stored or is under way.
+    pub(super) async fn join(self: &Arc<Self>, id: Snowflake, waiter: Waiter) {
+        if self.closing.is_cancelled() {
+            return waiter.answer(Err(Error::NotHere(self.fence.shard.clone())));
+        }
+        if self.requests().join(id, waiter) {
+            return;
+        }
+        // Whoever waits was noted before this look, so the end of the request cannot fall between the two.
+        let answer = match self.store.progress(id).await {
+            Ok(Progress::Done(outcome)) => Ok(Delivered::Ended(outcome)),
+            Ok(Progress::Unknown) => Err(Error::NoSuchRequest(id)),
+            Ok(Progress::Open) => {
+                if let Some(inner) = self.inner.upgrade() {
+                    inner.reload(self);
+                }
+                return;
+            }
+            Err(error) => Err(Error::Store(error)),
+        };
+        self.requests().answer_absent(id, &answer);
+    }
+
     /// Interrupts a request, if it is in memory.
     pub(super) fn interrupt(&self, id: Snowflake) -> bool {
         self.requests().interrupt(id)

@@ -14,7 +14,7 @@ use futures::stream::{FuturesOrdered, FuturesUnordered};
 
 use super::Error;
 use super::activation::Activation;
-use super::call::Outgoing;
+use super::context::Outgoing;
 use super::definition::{Access, Delivery, Effects, Method};
 use super::job::{Delivered, Job, Origin};
 use super::run::{self, Done, Ended};
@@ -76,6 +76,10 @@ impl Turn {
         loop {
             self.take();
             self.start();
+            // What has started makes room for more.
+            while self.take() {
+                self.start();
+            }
             if self.is_idle() && self.me.mailbox().rest() {
                 return;
             }
@@ -99,10 +103,12 @@ impl Turn {
             && self.again.is_empty()
     }
 
-    /// Takes messages from the mailbox, as many as its capacity allows.
-    fn take(&mut self) {
+    /// Takes messages from the mailbox, as many as its capacity allows. Whether there were any.
+    fn take(&mut self) -> bool {
+        let mut taken = false;
         while self.entering.len() + self.ready.len() < self.me.kind.mailbox {
-            let Some(mut job) = self.me.mailbox().take() else { return };
+            let Some(mut job) = self.me.mailbox().take() else { break };
+            taken = true;
             let Some(method) = self.me.kind.definition().methods.get(&job.message.envelope.method) else {
                 let error = Error::UnknownMethod {
                     entity_type: self.me.address.entity_type.clone(),
@@ -120,6 +126,7 @@ impl Turn {
                 Err(entering) => self.entering.push_back(entering),
             }
         }
+        taken
     }
 
     fn entered(&mut self, entered: Entered) {
@@ -246,11 +253,11 @@ impl Turn {
                 method: send.method,
                 payload: send.payload,
                 persisted: true,
-                key: None,
+                key: send.key,
                 deliver_at: send.deliver_at,
                 uninterruptible: Default::default(),
                 trace: job.message.envelope.trace.clone(),
-                headers: Default::default(),
+                headers: send.headers,
             },
             seq: id,
         })

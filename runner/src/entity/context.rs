@@ -1,0 +1,123 @@
+//! What a handler knows about its message, and what it may send.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::{Error, HandlerError};
+use crate::client;
+use crate::message::{EntityAddress, Envelope, Headers, IdempotencyKey, Snowflake, codec};
+use crate::shard::Fence;
+
+/// One message as its handler sees it: who is asked, by which request, for the how many-th time; and the one-way messages that commit
+/// with its reply.
+#[derive(Debug)]
+pub struct Context {
+    envelope: Envelope,
+    attempt: i32,
+    fence: Fence,
+    pub(super) sends: Vec<Outgoing>,
+    /// A message that could not be made. The handler has failed then, whatever it says.
+    broken: Option<Error>,
+}
+
+/// A one-way message that commits with the handler's reply.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) address: EntityAddress,
+    pub(super) method: String,
+    pub(super) payload: Bytes,
+    pub(super) key: Option<IdempotencyKey>,
+    pub(super) deliver_at: Option<SystemTime>,
+    pub(super) headers: Headers,
+}
+
+impl Context {
+    pub(super) fn new(envelope: Envelope, attempt: i32, fence: Fence) -> Self {
+        Self { envelope, attempt, fence, sends: Vec::new(), broken: None }
+    }
+
+    /// Who is asked.
+    pub fn address(&self) -> &EntityAddress {
+        &self.envelope.address
+    }
+
+    /// What is asked.
+    pub fn method(&self) -> &str {
+        &self.envelope.method
+    }
+
+    /// The input, as the caller wrote it.
+    pub fn payload(&self) -> &Bytes {
+        &self.envelope.payload
+    }
+
+    /// The request's id: the same for each attempt.
+    pub fn request(&self) -> Snowflake {
+        self.envelope.id
+    }
+
+    /// What else the caller said.
+    pub fn headers(&self) -> &Headers {
+        &self.envelope.headers
+    }
+
+    /// How many attempts have failed before this one.
+    pub fn attempt(&self) -> i32 {
+        self.attempt
+    }
+
+    /// What to show to systems outside that can refuse a writer of an earlier epoch.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// Sends a call of another entity, or of this one, one way: it is stored together with this handler's reply, or not at all.
+    ///
+    /// # Guarantees
+    /// A handler that fails has sent nothing. If the call cannot be made at all (its id or input is malformed), this handler fails
+    /// with that error, whatever it returns.
+    pub fn send<T, E>(&mut self, call: client::Call<T, E>) {
+        match call.into_parts() {
+            Ok(parts) => self.sends.push(Outgoing {
+                address: parts.address,
+                method: parts.method,
+                payload: parts.payload,
+                key: parts.key,
+                deliver_at: parts.deliver_at,
+                headers: parts.headers,
+            }),
+            Err(error) => self.broken = Some(error),
+        }
+    }
+
+    /// Sends a one-way message by the names of type and method, as [`send`](Self::send) does.
+    ///
+    /// # Errors
+    /// The input has no form in MessagePack.
+    pub fn send_to<T: Serialize>(
+        &mut self,
+        address: EntityAddress,
+        method: &str,
+        input: &T,
+        deliver_at: Option<SystemTime>,
+    ) -> Result<(), HandlerError> {
+        let payload = codec::encode(input)?.into();
+        let method = method.to_owned();
+        self.sends.push(Outgoing {
+            address,
+            method,
+            payload,
+            key: None,
+            deliver_at,
+            headers: Headers::default(),
+        });
+        Ok(())
+    }
+
+    /// Why the handler has failed, if a message could not be made.
+    pub(super) fn take_broken(&mut self) -> Option<Error> {
+        self.broken.take()
+    }
+}

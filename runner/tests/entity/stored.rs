@@ -1,0 +1,145 @@
+//! What is stored of a message, by whom, and what a host makes of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use cleat_runner::entity::{Delivered, Options, Request};
+use cleat_runner::message::{EntityAddress, Envelope, Headers, Outcome, RequestId, Snowflake, codec};
+use cleat_runner::shard::GroupName;
+use cleat_runner::store::{Change, Committed, Message, Progress, Write};
+
+use crate::lifecycle::Echo;
+use crate::world::{Place, World, on_both_stores};
+
+on_both_stores!(
+    the_reply_of_a_persisted_call_is_stored,
+    a_request_that_comes_again_gets_the_stored_reply,
+    whoever_asks_again_while_it_is_open_waits_for_the_reply,
+    a_persisted_notification_is_stored_once,
+    nothing_is_stored_of_a_volatile_call,
+    messages_that_somebody_else_stored_are_found_and_handled,
+    messages_of_unregistered_types_are_left_alone,
+    a_stored_message_whose_type_never_comes_ends_as_a_defect,
+);
+
+fn envelope(world: &World, entity_type: &str, method: &str, input: i32) -> Envelope {
+    Envelope {
+        id: world.host.next_id().unwrap(),
+        address: EntityAddress::new(entity_type, "e-1").unwrap(),
+        method: method.to_owned(),
+        payload: codec::encode(&input).unwrap().into(),
+        persisted: true,
+        key: None,
+        deliver_at: None,
+        uninterruptible: Default::default(),
+        trace: None,
+        headers: Headers::default(),
+    }
+}
+
+impl World {
+    /// Stores a message behind the host's back, as another runner would.
+    pub async fn store(&self, envelope: &Envelope) -> Committed {
+        let map = self.store.maps().iter().find(|map| *map.group() == GroupName::default()).unwrap();
+        let shard = map.shard_at(envelope.address.slot());
+        let fence = self.fences.iter().find(|fence| fence.shard == shard).unwrap().clone();
+        let message = Message { envelope: envelope.clone(), group: GroupName::default(), seq: envelope.id };
+        self.store.commit(Write::one(fence, Change::Accept(message))).await.unwrap()
+    }
+
+    async fn progress(&self, id: Snowflake) -> Progress {
+        self.store.progress(id).await.unwrap()
+    }
+
+    async fn join(&self, envelope: &Envelope) -> Outcome {
+        let (group, slot) = (GroupName::default(), envelope.address.slot());
+        self.host.join(&RequestId { group, slot, id: envelope.id }).await.unwrap()
+    }
+}
+
+fn reply(value: i32) -> Outcome {
+    Outcome::Success(codec::encode(&value).map(Bytes::from).unwrap())
+}
+
+async fn the_reply_of_a_persisted_call_is_stored(place: Place) {
+    let world = World::new(place).await;
+    Echo::default().register(&world.host).unwrap();
+    let envelope = envelope(&world, "echo", "keep", 42);
+    let id = envelope.id;
+    assert_eq!(world.host.request(Request::new(envelope)).await.unwrap(), Delivered::Ended(reply(42)));
+    assert_eq!(world.progress(id).await, Progress::Done(reply(42)));
+}
+
+async fn a_request_that_comes_again_gets_the_stored_reply(place: Place) {
+    let world = World::new(place).await;
+    Echo::default().register(&world.host).unwrap();
+    let request = Request::new(envelope(&world, "echo", "keep", 42));
+    let first = world.host.request(request.clone()).await.unwrap();
+    let second = world.host.request(Request { resent: true, ..request }).await.unwrap();
+    assert_eq!(first, second);
+}
+
+async fn whoever_asks_again_while_it_is_open_waits_for_the_reply(place: Place) {
+    let world = World::new(place).await;
+    // Stored by somebody else, and nobody can handle it yet.
+    let envelope = envelope(&world, "echo", "keep", 9);
+    assert_eq!(world.store(&envelope).await, Committed::Applied);
+    let host = world.host.clone();
+    let request = Request { resent: true, ..Request::new(envelope.clone()) };
+    let again = tokio::spawn(async move { host.request(request).await });
+    tokio::task::yield_now().await;
+    Echo::default().register(&world.host).unwrap();
+    assert_eq!(again.await.unwrap().unwrap(), Delivered::Ended(reply(9)));
+    assert_eq!(world.join(&envelope).await, reply(9));
+}
+
+async fn a_persisted_notification_is_stored_once(place: Place) {
+    let world = World::new(place).await;
+    Echo::default().register(&world.host).unwrap();
+    let envelope = envelope(&world, "echo", "keep", 1);
+    let request = Request::new(envelope.clone()).one_way();
+    let id = envelope.id;
+    assert_eq!(world.host.request(request.clone()).await.unwrap(), Delivered::Accepted(id));
+    assert_eq!(world.host.request(request).await.unwrap(), Delivered::Accepted(id));
+    assert!(matches!(world.store(&envelope).await, Committed::Duplicate { request, .. } if request == id));
+}
+
+async fn nothing_is_stored_of_a_volatile_call(place: Place) {
+    let world = World::new(place).await;
+    Echo::default().register(&world.host).unwrap();
+    let envelope = envelope(&world, "echo", "echo", 1);
+    let id = envelope.id;
+    assert_eq!(world.host.request(Request::new(envelope)).await.unwrap(), Delivered::Ended(reply(1)));
+    assert_eq!(world.progress(id).await, Progress::Unknown);
+}
+
+async fn messages_that_somebody_else_stored_are_found_and_handled(place: Place) {
+    let world = World::new(place).await;
+    Echo::default().register(&world.host).unwrap();
+    let envelope = envelope(&world, "echo", "keep", 7);
+    world.store(&envelope).await;
+    assert_eq!(world.host.active_entities(), 0);
+    world.host.poll_storage().await.unwrap();
+    assert_eq!(world.join(&envelope).await, reply(7));
+    assert_eq!(world.host.active_entities(), 1);
+}
+
+async fn messages_of_unregistered_types_are_left_alone(place: Place) {
+    let world = World::new(place).await;
+    let envelope = envelope(&world, "unknown", "x", 0);
+    world.store(&envelope).await;
+    world.host.poll_storage().await.unwrap();
+    assert_eq!(world.host.active_entities(), 0);
+    assert_eq!(world.progress(envelope.id).await, Progress::Open);
+}
+
+async fn a_stored_message_whose_type_never_comes_ends_as_a_defect(place: Place) {
+    let options = Options { registration: Duration::from_millis(50), ..Options::default() };
+    let world = World::with(place, options).await;
+    let envelope = envelope(&world, "never-registered", "x", 0);
+    world.store(&envelope).await;
+    world.host.poll_storage().await.unwrap();
+    let Outcome::Defect(defect) = world.join(&envelope).await else { panic!("nobody can have handled it") };
+    assert_eq!(defect.kind, "UnknownType");
+    assert!(defect.message.contains("never-registered"), "{}", defect.message);
+}
