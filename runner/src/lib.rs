@@ -5,6 +5,7 @@
 //! only door to the database. An [`entity`] handles messages, and a [`client`] sends them.
 
 pub mod client;
+pub mod cluster;
 pub mod entity;
 pub mod lease;
 pub mod message;

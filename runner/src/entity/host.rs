@@ -122,6 +122,30 @@ impl Host {
         self.0.shard(shard).is_some()
     }
 
+    /// Whether a shard is served here under this very fence.
+    pub fn serves_under(&self, fence: &Fence) -> bool {
+        self.0.shard(&fence.shard).is_some_and(|shard| shard.fence == *fence)
+    }
+
+    /// How each group is cut.
+    pub fn maps(&self) -> &[ShardMap] {
+        self.0.store.maps()
+    }
+
+    /// Whether nothing of such a message would be stored, by its type's definition.
+    pub fn is_volatile(&self, envelope: &crate::message::Envelope) -> bool {
+        let kind = self.0.registry.get(&envelope.address.entity_type);
+        let method = kind.as_ref().and_then(|kind| kind.definition().methods.get(&envelope.method));
+        method.is_none_or(|method| method.delivery == Delivery::Volatile)
+    }
+
+    /// Somebody stored a message for an entity of this shard.
+    pub fn hint(&self, shard: &ShardId) {
+        if let Some(shard) = self.0.shard(shard) {
+            self.0.reload(&shard);
+        }
+    }
+
     /// How many instances are in memory.
     pub fn active_entities(&self) -> usize {
         self.0.all_shards().iter().map(|shard| shard.active()).sum()

@@ -1,0 +1,157 @@
+//! Finding an entity, wherever it lives.
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::node::Inner;
+use super::wire;
+use crate::client::Router;
+use crate::entity::{Answer, Error, Request};
+use crate::message::snowflake::Exhausted;
+use crate::message::{IdempotencyKey, Outcome, RequestId, Snowflake};
+use crate::shard::ownership::Location;
+use crate::shard::{Fence, GroupName, ShardId, Slot};
+use crate::store::Progress;
+use crate::transport;
+
+impl Inner {
+    /// The fence under which a volatile request would be answered here, if nothing proves right now that it stands.
+    pub(super) fn unproven(&self, request: &Request) -> Option<Fence> {
+        let shard = self
+            .host
+            .shard_of(&request.envelope.address.entity_type, request.envelope.address.id.as_str())?;
+        match self.ownership.locate(&shard) {
+            Location::Here(fence)
+                if self.host.is_volatile(&request.envelope) && !self.ownership.stands(&fence) =>
+            {
+                Some(fence)
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks the database whether a fence stands.
+    pub(super) async fn prove(&self, fence: Fence) -> Result<(), Error> {
+        let shard = fence.shard.clone();
+        match self.ownership.confirm(vec![fence]).await {
+            Ok(standing) if standing.iter().all(|stands| *stands) => Ok(()),
+            _ => Err(Error::NotHere(shard)),
+        }
+    }
+
+    /// Takes a message to its entity, following it as it moves.
+    async fn follow(&self, mut request: Request) -> Answer {
+        let deadline = Instant::now() + self.patience;
+        let (entity_type, id) = (&request.envelope.address.entity_type, request.envelope.address.id.as_str());
+        let Some(shard) = self.host.shard_of(entity_type, id) else {
+            return self.host.request(request).await;
+        };
+        let volatile = self.host.is_volatile(&request.envelope);
+        loop {
+            let location = self.ownership.locate(&shard);
+            let missed = match &location {
+                Location::Here(fence) => match self.here(&request, fence, volatile).await {
+                    Err(Error::NotHere(_)) => Missed::NotRun,
+                    Err(Error::Lost(_)) if !volatile => Missed::MayHaveRun,
+                    answer => return answer,
+                },
+                Location::There(holder) => {
+                    match self.peers.call(&holder.address, wire::outward(&request)).await {
+                        Ok(outcome) => return Ok(wire::heard(request.want, outcome)),
+                        Err(transport::Error::Moved(moved)) => {
+                            // The peer knows more than we do, or will soon: what we see changes, too.
+                            tracing::debug!(%moved, "following");
+                            Missed::NotRun
+                        }
+                        Err(error) if !error.may_have_run() => {
+                            fatal(&error).map_or(Ok(Missed::NotRun), Err)?
+                        }
+                        Err(_) if volatile => return Err(Error::Lost(shard)),
+                        Err(_) => Missed::MayHaveRun,
+                    }
+                }
+                Location::Nowhere => Missed::NotRun,
+            };
+            request.resent |= matches!(missed, Missed::MayHaveRun);
+            self.wait(&shard, &location, deadline).await?;
+        }
+    }
+
+    /// Asks an entity of this runner. A volatile answer counts only if the fence stands when it is given.
+    async fn here(&self, request: &Request, fence: &Fence, volatile: bool) -> Answer {
+        if volatile && !self.ownership.stands(fence) {
+            self.prove(fence.clone()).await?;
+        }
+        let answer = self.host.request(request.clone()).await;
+        if volatile && answer.is_ok() && !self.ownership.stands(fence) {
+            self.prove(fence.clone()).await.map_err(|_| Error::Lost(fence.shard.clone()))?;
+        }
+        answer
+    }
+
+    /// Waits until a shard is somewhere else than it was seen, or a little while: an owner that does not let go yet answers again.
+    async fn wait(&self, shard: &ShardId, seen: &Location, deadline: Instant) -> Result<(), Error> {
+        let elsewhere = || Error::NotHere(shard.clone());
+        if Instant::now() >= deadline {
+            return Err(elsewhere());
+        }
+        let pause = self.again.min(deadline.saturating_duration_since(Instant::now()));
+        match tokio::time::timeout(pause, self.ownership.changed(shard, seen)).await {
+            Ok(Err(_)) => Err(elsewhere()),
+            Ok(Ok(_)) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// What is known of a request that was not answered.
+enum Missed {
+    NotRun,
+    MayHaveRun,
+}
+
+/// An error that comes again however often the request is sent.
+fn fatal(error: &transport::Error) -> Option<Error> {
+    match error {
+        transport::Error::RequestTooLarge { .. } | transport::Error::Invalid(_) => {
+            Some(Error::Codec { what: "the request", detail: error.to_string() })
+        }
+        _ => None,
+    }
+}
+
+#[async_trait]
+impl Router for Inner {
+    fn next_id(&self) -> Result<Snowflake, Exhausted> {
+        self.host.next_id()
+    }
+
+    async fn request(&self, request: Request) -> Answer {
+        self.follow(request).await
+    }
+
+    async fn progress(&self, request: &RequestId) -> Result<Progress, Error> {
+        Router::progress(&self.host, request).await
+    }
+
+    async fn keyed(
+        &self,
+        group: &GroupName,
+        slot: Slot,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Snowflake>, Error> {
+        Router::keyed(&self.host, group, slot, key).await
+    }
+
+    async fn join(&self, request: &RequestId) -> Result<Outcome, Error> {
+        Router::join(&self.host, request).await
+    }
+
+    async fn interrupt(&self, request: &RequestId) -> Result<bool, Error> {
+        let map = self.host.maps().iter().find(|map| *map.group() == request.group);
+        let holder = map.map(|map| self.ownership.locate(&map.shard_at(request.slot)));
+        match holder {
+            Some(Location::There(holder)) => Ok(self.peers.interrupt(&holder.address, request.id).is_ok()),
+            _ => Router::interrupt(&self.host, request).await,
+        }
+    }
+}
