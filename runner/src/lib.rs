@@ -2,7 +2,7 @@
 //!
 //! A folder is a noun of the domain. [`shard`] says where things live and who may write there,
 //! [`lease`] who is alive and owns what, [`message`] what is sent and answered, [`transport`] how runners talk; [`store`] is the
-//! only door to the database. An [`entity`] handles messages, and a [`client`] sends them.
+//! only door to the database. An [`mod@entity`] handles messages, and a [`client`] sends them.
 
 pub mod client;
 pub mod cluster;

@@ -40,7 +40,7 @@ pub type Serving<'a> = BoxFuture<'a, Result<Bytes, HandlerError>>;
     label = "it cannot be composed into an entity",
     note = "put `#[rpc_group]` on the struct and `#[rpc_group_impl]` on its impl block"
 )]
-pub trait Group: Serve {}
+pub trait Group {}
 
 /// A type of entity as `#[entity]` declares it.
 #[diagnostic::on_unimplemented(
@@ -48,7 +48,7 @@ pub trait Group: Serve {}
     label = "this type has methods of an entity, but is none",
     note = "put `#[entity]` on the struct"
 )]
-pub trait Declared: Serve + Sized {
+pub trait Declared: Sized {
     /// The client that asks it.
     type Client: From<EntityClient>;
 
@@ -226,7 +226,7 @@ pub fn writing<T: Stateful<State = S>, S: 'static>(
 }
 
 /// A group as a part of an entity.
-pub fn group(group: impl Group) -> Arc<dyn Serve> {
+pub fn group(group: impl Group + Serve) -> Arc<dyn Serve> {
     Arc::new(group)
 }
 

@@ -139,7 +139,7 @@ async fn a_stored_message_whose_type_never_comes_ends_as_a_defect(place: Place) 
     let envelope = envelope(&world, "never-registered", "x", 0);
     world.store(&envelope).await;
     world.host.poll_storage().await.unwrap();
-    let Outcome::Defect(defect) = world.join(&envelope).await else { panic!("nobody can have handled it") };
+    let Outcome::Defect(defect) = world.join(&envelope).await else { unreachable!("nobody handled it") };
     assert_eq!(defect.kind, "UnknownType");
     assert!(defect.message.contains("never-registered"), "{}", defect.message);
 }

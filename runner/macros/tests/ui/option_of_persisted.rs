@@ -1,0 +1,14 @@
+use cleat_runner::prelude::*;
+
+#[entity]
+struct Thing;
+
+#[entity_impl]
+impl Thing {
+    #[rpc(attempts = 3)]
+    async fn ask(&self) -> Result<u32, Never> {
+        Ok(1)
+    }
+}
+
+fn main() {}

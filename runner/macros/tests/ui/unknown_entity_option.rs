@@ -1,0 +1,6 @@
+use cleat_runner::prelude::*;
+
+#[entity(nmae = "thing")]
+struct Thing;
+
+fn main() {}
