@@ -115,10 +115,10 @@ async fn an_entity_is_found_from_every_runner() {
         let expected: Vec<i64> = vec![1, 2, 3];
         let mut seen = Vec::new();
         for client in [&from_a, &from_b, &from_c] {
-            seen.push(client.add(&id(number), &1).await.unwrap());
+            seen.push(client.add(id(number), &1).await.unwrap());
         }
         assert_eq!(seen, expected);
-        assert_eq!(from_b.get(&id(number)).await.unwrap(), 3);
+        assert_eq!(from_b.get(id(number)).await.unwrap(), 3);
     }
     for node in [a, b, c] {
         node.shutdown().await;
@@ -138,7 +138,7 @@ async fn a_rolling_restart_under_load_fails_no_request_and_loses_none() {
             tokio::spawn(async move {
                 let mut answers = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
-                    answers.push(client.add(&id(number), &1).await.unwrap());
+                    answers.push(client.add(id(number), &1).await.unwrap());
                 }
                 answers
             })
@@ -159,7 +159,7 @@ async fn a_rolling_restart_under_load_fails_no_request_and_loses_none() {
         let expected: Vec<i64> = (1..=i64::try_from(answers.len()).unwrap()).collect();
         assert_eq!(answers, expected, "entity {number}");
         assert!(!answers.is_empty());
-        assert_eq!(from_a.get(&id(number)).await.unwrap(), *answers.last().unwrap());
+        assert_eq!(from_a.get(id(number)).await.unwrap(), *answers.last().unwrap());
     }
     assert_eq!(HashSet::from([a.host().is_shut_down(), d.host().is_shut_down()]), HashSet::from([false]));
     a.shutdown().await;
