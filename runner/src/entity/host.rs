@@ -35,6 +35,8 @@ pub struct Options {
     pub horizon: Duration,
     /// How often all open work is looked at again, in case a wake was lost.
     pub sweep: Duration,
+    /// How often the lease on the machine number of its ids is prolonged. It lasts an hour.
+    pub machine_renewal: Duration,
 }
 
 impl Default for Options {
@@ -47,6 +49,7 @@ impl Default for Options {
             registration: Duration::from_secs(30),
             horizon: Duration::from_secs(60),
             sweep: Duration::from_secs(30),
+            machine_renewal: Duration::from_secs(15 * 60),
         }
     }
 }
@@ -448,12 +451,31 @@ impl Inner {
         let _ = self.lost.send(fence.clone());
     }
 
+    /// Prolongs the lease on the machine number, long before it runs out: a renewal that fails is made up for by the next.
+    async fn renew_machine(&self) {
+        match self.store.lease_machine().await {
+            Ok(span) if span.machine == self.ids.machine() => self.ids.extend(span.until),
+            Ok(_) => tracing::error!(
+                "the machine number of this runner's ids was lost: it gives out none when they run out"
+            ),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the machine number could not be renewed yet"
+                );
+            }
+        }
+    }
+
     /// Listens for wakes, looks at all work now and then, and evicts what is idle.
     async fn keep(self: Arc<Self>) {
         let mut wakes = self.store.wakes();
         let mut sweep = tokio::time::interval(self.options.sweep);
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         sweep.reset();
+        let mut renewal = tokio::time::interval(self.options.machine_renewal);
+        renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        renewal.reset();
         let mut reap = tokio::time::interval(
             (self.options.idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(15)),
         );
@@ -464,6 +486,10 @@ impl Inner {
                 _ = reap.tick() => {
                     let now = Instant::now();
                     self.all_shards().iter().for_each(|shard| shard.reap(now));
+                    continue;
+                }
+                _ = renewal.tick() => {
+                    self.renew_machine().await;
                     continue;
                 }
                 _ = sweep.tick() => self.all_shards(),
