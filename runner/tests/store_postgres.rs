@@ -15,7 +15,7 @@ struct Fresh(postgres::Database);
 
 #[async_trait]
 impl Database for Fresh {
-    const CASES: u32 = 6;
+    const CASES: u32 = 12;
 
     async fn fresh() -> Self {
         Self(postgres::shared().await.unwrap().database().await.unwrap())

@@ -49,7 +49,9 @@ impl Columns<'_> {
             Part { name: "k", present: !self.keys.is_empty(), strict: false, sql: "
 k AS (INSERT INTO cleat.keys (key, id, body)
   SELECT u.key, u.id, u.body FROM unnest({}::int[], {}::bytea[], {}::bigint[], {}::bytea[]) AS u (f, key, id, body)
-  JOIN fence ON fence.stands[u.f] ON CONFLICT (key) DO NOTHING RETURNING key)" },
+  JOIN fence ON fence.stands[u.f]
+  WHERE (SELECT 1 FROM cleat.messages m WHERE m.id = u.id) IS NULL AND (SELECT 1 FROM cleat.outcomes o WHERE o.id = u.id) IS NULL
+  ON CONFLICT (key) DO NOTHING RETURNING key)" },
             Part { name: "m", present: !self.messages.is_empty(), strict: false, sql: "
 m AS (INSERT INTO cleat.messages (id, grp, slot, seq, entity_type, entity_id, method, payload, extra, due, key)
   SELECT u.id, u.grp, u.slot, u.seq, u.entity_type, u.entity_id, u.method, u.payload, u.extra, u.due, u.key

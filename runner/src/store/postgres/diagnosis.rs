@@ -66,7 +66,11 @@ pub(super) async fn of(
             Change::Finish(Finish { request: Request::Stored(id), .. }) => {
                 ended(connection, write, *id, lost).await?
             }
-            Change::Bury { request, .. } => ended(connection, write, *request, lost).await?,
+            // It has no reply of its own to give: one that has ended is simply not open any more.
+            Change::Bury { request, .. } => match ended(connection, write, *request, lost).await? {
+                Some(Finding::Duplicate { request, .. }) => Some(Finding::NotOpen { request }),
+                found => found,
+            },
             Change::Attempt(attempt) => {
                 let open =
                     exists(connection, "SELECT 1 FROM cleat.messages WHERE id = $1", attempt.request).await?;
@@ -168,7 +172,7 @@ pub(super) async fn traces(
     Ok(None)
 }
 
-/// A request that is there already, by key or by id.
+/// A request that is there already, by id or, failing that, by key.
 async fn existing(
     connection: &mut PgConnection,
     write: &Write,
@@ -180,10 +184,11 @@ async fn existing(
     let row: Option<PgRow> = sqlx::query(
         "SELECT e.id, e.body, o.reply, coalesce(age(o.xmin) <= age($1::text::xid) AND o.epoch = $4, false)
            OR coalesce(age(m.xmin) <= age($1::text::xid), false)
-         FROM (SELECT coalesce(k.id, $2) AS id, k.body FROM (SELECT 1) AS one LEFT JOIN cleat.keys k ON k.key = $3) AS e
+         FROM (SELECT $2::bigint AS id, NULL::bytea AS body, 1 AS rank
+               UNION ALL SELECT k.id, k.body, 2 FROM cleat.keys k WHERE k.key = $3) AS e
          LEFT JOIN (SELECT id, reply, epoch, xmin FROM cleat.outcomes) AS o ON o.id = e.id
          LEFT JOIN (SELECT id, xmin FROM cleat.messages) AS m ON m.id = e.id
-         WHERE e.body IS NOT NULL OR o.id IS NOT NULL OR m.id IS NOT NULL",
+         WHERE e.body IS NOT NULL OR o.id IS NOT NULL OR m.id IS NOT NULL ORDER BY e.rank LIMIT 1",
     )
     .bind(bound(lost))
     .bind(id.get())
