@@ -288,11 +288,16 @@ async fn a_row_that_the_database_refuses_fails_its_own_caller_and_nobody_else() 
     let url = database().await;
     let store = open(&url, "one").await;
     claim(&store, 1, 1).await;
+    let mut session = connect(&url).await;
+    sqlx::query("ALTER TABLE cleat.messages ADD CHECK (method <> 'refused')")
+        .execute(&mut session)
+        .await
+        .unwrap();
     let mut receipts = Vec::new();
     for number in 0..100 {
         let mut message = message(entity(1, 0), id());
         if number % 40 == 7 {
-            message.envelope.method = "nul\0".to_owned();
+            message.envelope.method = "refused".to_owned();
         }
         receipts.push(store.submit(Write::one(fence(1, 1), Change::Accept(message))).await.unwrap());
     }
