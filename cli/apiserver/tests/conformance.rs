@@ -28,6 +28,9 @@ async fn the_same_questions_get_the_same_answers() {
     for (name, text) in FILES.iter().filter(|(name, _)| only.is_empty() || only == *name) {
         let file = File::parse(text).unwrap();
         let report = server.check(name, &file).await.unwrap();
+        if report.failures.is_empty() {
+            assert_eq!(report.passed, file.cases.len(), "every case of {name} is checked");
+        }
         passed += report.passed;
         failures.extend(report.failures);
     }

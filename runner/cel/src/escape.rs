@@ -1,29 +1,11 @@
 //! Kubernetes names as identifiers.
 
-/// The words that the language keeps for itself.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+use crate::parser::RESERVED;
+
+/// Whether the language keeps a word for itself: as a literal, as an operator, or for later.
+fn is_reserved(word: &str) -> bool {
+    matches!(word, "true" | "false" | "null" | "in") || RESERVED.contains(&word)
+}
 
 /// The identifier under which a CRD rule reaches the field `name`; `None` when no rule can.
 ///
@@ -34,7 +16,7 @@ pub fn escape(name: &str) -> Option<String> {
     if first.is_ascii_digit() {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let mut escaped = String::with_capacity(name.len());
@@ -60,7 +42,7 @@ pub fn unescape(identifier: &str) -> Option<String> {
         return None;
     }
     if let Some(word) = identifier.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"))
-        && RESERVED.contains(&word)
+        && is_reserved(word)
     {
         return Some(word.to_owned());
     }

@@ -71,7 +71,8 @@ struct Parser {
     depth: u16,
 }
 
-const RESERVED: [&str; 17] = [
+/// Words that no name may be, although the language does nothing with them.
+pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",

@@ -32,6 +32,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("apply", include_str!("../../tests/cases/apply.yaml")),
     ("builtins", include_str!("../../tests/cases/builtins.yaml")),
     ("builtin", include_str!("../../tests/cases/builtin.yaml")),
+    ("cel", include_str!("../../tests/cases/cel.yaml")),
     ("definitions", include_str!("../../tests/cases/definitions.yaml")),
     ("deployments", include_str!("../../tests/cases/deployments.yaml")),
     ("kubectl", include_str!("../../tests/cases/kubectl.yaml")),

@@ -7,6 +7,7 @@ use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{Acquire, Row};
 
 use super::connect::{Target, lock_of};
+use super::fences::Fences;
 use super::groups::Groups;
 use crate::shard::Fence;
 use crate::store::Error;
@@ -23,17 +24,7 @@ pub(super) async fn raise(
     groups: &Groups,
     fences: &[Fence],
 ) -> Result<Vec<bool>, Error> {
-    let mut grps = Vec::with_capacity(fences.len());
-    let mut shards = Vec::with_capacity(fences.len());
-    let mut generations = Vec::with_capacity(fences.len());
-    let mut epochs = Vec::with_capacity(fences.len());
-    for fence in fences {
-        let group = groups.get(&fence.shard.group)?;
-        grps.push(group.number);
-        shards.push(i32::from(fence.shard.id));
-        generations.push(group.map.generation());
-        epochs.push(fence.epoch.get());
-    }
+    let columns = Fences::of(fences, groups)?;
     // Rows are locked in one order, so that two claimants of several shards cannot wait for each other.
     let rows = sqlx::query(
         "WITH wanted AS (
@@ -49,10 +40,10 @@ pub(super) async fn raise(
          RETURNING w.n",
     )
     .bind(target.identity.instance.as_str())
-    .bind(grps)
-    .bind(shards)
-    .bind(generations)
-    .bind(epochs)
+    .bind(columns.grps)
+    .bind(columns.shards)
+    .bind(columns.generations)
+    .bind(columns.epochs)
     .fetch_all(pool)
     .await
     .map_err(super::connect::unavailable)?;

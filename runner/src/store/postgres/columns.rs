@@ -7,6 +7,7 @@ use sqlx::Arguments;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::PgArguments;
 
+use super::fences::Fences;
 use super::groups::Groups;
 use crate::message::codec::time::to_millis;
 use crate::message::{Chunk, EntityAddress, codec};
@@ -78,10 +79,7 @@ pub(super) struct Columns<'a> {
     /// The number of each write's fence.
     pub(super) writes: Vec<i32>,
     numbers: HashMap<&'a Fence, i32>,
-    grps: Vec<i16>,
-    shards: Vec<i32>,
-    generations: Vec<i32>,
-    epochs: Vec<i64>,
+    fences: Fences,
     now: i64,
     states: HashMap<&'a EntityAddress, Run<'a>>,
     pub(super) keys: Keys<'a>,
@@ -135,12 +133,8 @@ impl<'a> Columns<'a> {
         if let Some(number) = self.numbers.get(fence) {
             return Ok(*number);
         }
-        let group = groups.get(&fence.shard.group)?;
-        self.grps.push(group.number);
-        self.shards.push(i32::from(fence.shard.id));
-        self.generations.push(group.map.generation());
-        self.epochs.push(fence.epoch.get());
-        let number = i32::try_from(self.grps.len()).unwrap_or(i32::MAX);
+        self.fences.push(fence, groups)?;
+        let number = i32::try_from(self.fences.epochs.len()).unwrap_or(i32::MAX);
         self.numbers.insert(fence, number);
         Ok(number)
     }
@@ -259,10 +253,10 @@ impl<'a> Columns<'a> {
 
     /// Binds everything, in the order of the parts.
     pub(super) fn bind(&self, to: &mut PgArguments) -> Result<(), BoxDynError> {
-        to.add(&self.grps)?;
-        to.add(&self.shards)?;
-        to.add(&self.generations)?;
-        to.add(&self.epochs)?;
+        to.add(&self.fences.grps)?;
+        to.add(&self.fences.shards)?;
+        to.add(&self.fences.generations)?;
+        to.add(&self.fences.epochs)?;
         to.add(self.now)?;
         self.keys.bind(to)?;
         self.messages.bind(to)?;

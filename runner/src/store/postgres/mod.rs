@@ -5,6 +5,7 @@ mod claim;
 mod columns;
 mod connect;
 mod diagnosis;
+mod fences;
 mod groups;
 mod listen;
 mod lone;

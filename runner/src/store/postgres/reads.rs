@@ -7,6 +7,7 @@ use sqlx::Row;
 use sqlx::postgres::{PgPool, PgRow};
 
 use super::connect::unavailable;
+use super::fences::Fences;
 use super::groups::{Group, Groups};
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{
@@ -37,27 +38,17 @@ pub(super) async fn standing(
     instance: &Instance,
     fences: &[Fence],
 ) -> Result<Vec<bool>, Error> {
-    let mut grps = Vec::with_capacity(fences.len());
-    let mut shards = Vec::with_capacity(fences.len());
-    let mut generations = Vec::with_capacity(fences.len());
-    let mut epochs = Vec::with_capacity(fences.len());
-    for fence in fences {
-        let group = groups.get(&fence.shard.group)?;
-        grps.push(group.number);
-        generations.push(group.map.generation());
-        shards.push(i32::from(fence.shard.id));
-        epochs.push(fence.epoch.get());
-    }
+    let columns = Fences::of(fences, groups)?;
     sqlx::query_scalar(
         "SELECT coalesce(s.epoch = u.epoch AND s.generation = u.generation AND s.instance = $1, false)
          FROM unnest($2::smallint[], $3::int[], $4::int[], $5::bigint[]) WITH ORDINALITY AS u (grp, shard, generation, epoch, n)
          LEFT JOIN cleat.shards s ON s.grp = u.grp AND s.shard = u.shard ORDER BY u.n",
     )
     .bind(instance.as_str())
-    .bind(grps)
-    .bind(shards)
-    .bind(generations)
-    .bind(epochs)
+    .bind(columns.grps)
+    .bind(columns.shards)
+    .bind(columns.generations)
+    .bind(columns.epochs)
     .fetch_all(pool)
     .await
     .map_err(unavailable)
