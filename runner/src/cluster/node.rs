@@ -14,7 +14,7 @@ use crate::entity::{self, Entity, Host, InvalidDefinition};
 use crate::lease::{Clock, Leases};
 use crate::message::snowflake::Generator;
 use crate::shard::Fence;
-use crate::shard::ownership::{self, Handle, NotOpened, Progress, Service};
+use crate::shard::ownership::{self, Handle, NotOpened, Progress, Service, Together};
 use crate::store::{self, Store};
 use crate::transport::{self, Identity, Peers, Present, Server, Verify};
 
@@ -112,8 +112,10 @@ impl Node {
         let listening = CancellationToken::new();
         let server = Server::new(identity, verify, Arc::new(Door(Arc::clone(&inner))), options.transport);
         let serving = server.serve(listener, listening.clone());
+        // What is opened later may ask what is opened earlier.
+        let hosts: Vec<Arc<dyn ownership::Host>> = vec![Arc::new(Served(host.clone()))];
         let running = Running {
-            owner: tokio::spawn(service.run(Arc::new(Served(host.clone())))),
+            owner: tokio::spawn(service.run(Arc::new(Together::new(hosts)))),
             server: tokio::spawn(async move {
                 if let Err(error) = serving.await {
                     tracing::error!(

@@ -1,5 +1,6 @@
 //! What a handler knows about its message, and what it may send.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -9,17 +10,27 @@ use super::{Error, HandlerError};
 use crate::client;
 use crate::message::{EntityAddress, Envelope, Headers, IdempotencyKey, Snowflake, codec};
 use crate::shard::Fence;
+use crate::store::Change;
 
 /// One message as its handler sees it: who is asked, by which request, for the how many-th time; and the one-way messages that commit
 /// with its reply.
-#[derive(Debug)]
 pub struct Context {
     envelope: Envelope,
     attempt: i32,
     fence: Fence,
-    pub(super) sends: Vec<Outgoing>,
+    pub(super) effects: Commits,
     /// A message that could not be made. The handler has failed then, whatever it says.
     broken: Option<Error>,
+}
+
+/// What commits with a handler's reply, besides its state.
+#[derive(Default)]
+pub(super) struct Commits {
+    pub(super) sends: Vec<Outgoing>,
+    /// What parts of this runtime add of their own.
+    pub(super) changes: Vec<Change>,
+    /// What they do once it is committed.
+    pub(super) then: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 /// A one-way message that commits with the handler's reply.
@@ -35,7 +46,7 @@ pub(super) struct Outgoing {
 
 impl Context {
     pub(super) fn new(envelope: Envelope, attempt: i32, fence: Fence) -> Self {
-        Self { envelope, attempt, fence, sends: Vec::new(), broken: None }
+        Self { envelope, attempt, fence, effects: Commits::default(), broken: None }
     }
 
     /// Who is asked.
@@ -80,7 +91,7 @@ impl Context {
     /// with that error, whatever it returns.
     pub fn send<T, E>(&mut self, call: client::Call<T, E>) {
         match call.into_parts() {
-            Ok(parts) => self.sends.push(Outgoing {
+            Ok(parts) => self.effects.sends.push(Outgoing {
                 address: parts.address,
                 method: parts.method,
                 payload: parts.payload,
@@ -105,7 +116,7 @@ impl Context {
     ) -> Result<(), HandlerError> {
         let payload = codec::encode(input)?.into();
         let method = method.to_owned();
-        self.sends.push(Outgoing {
+        self.effects.sends.push(Outgoing {
             address,
             method,
             payload,
@@ -116,8 +127,30 @@ impl Context {
         Ok(())
     }
 
+    /// Commits a change of the runtime's own with this handler's reply. It must concern an entity of the same shard.
+    #[allow(dead_code, reason = "for workflows and crons")]
+    pub(crate) fn also(&mut self, change: Change) {
+        self.effects.changes.push(change);
+    }
+
+    /// Does something once the reply is committed, in the order of the commits; never if it is not. It must not block.
+    #[allow(dead_code, reason = "for workflows and crons")]
+    pub(crate) fn then(&mut self, after: impl FnOnce() + Send + 'static) {
+        self.effects.then.push(Box::new(after));
+    }
+
     /// Why the handler has failed, if a message could not be made.
     pub(super) fn take_broken(&mut self) -> Option<Error> {
         self.broken.take()
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("envelope", &self.envelope)
+            .field("attempt", &self.attempt)
+            .field("fence", &self.fence)
+            .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use futures::FutureExt;
 
 use super::activation::Activation;
 use super::call::{Call, HandlerError, Held};
-use super::context::{Context, Outgoing};
+use super::context::{Commits, Context};
 use super::definition::{Access, Method};
 use super::job::{Job, Origin};
 use super::retry::Next;
@@ -39,7 +39,15 @@ pub(super) struct Ended {
     pub(super) version: i64,
     /// The new state.
     pub(super) state: Option<Bytes>,
-    pub(super) sends: Vec<Outgoing>,
+    /// What else is to be committed with it.
+    pub(super) effects: Commits,
+}
+
+impl Ended {
+    /// An end without any effects.
+    pub(super) fn only(outcome: Outcome) -> Self {
+        Self { outcome, version: 0, state: None, effects: Commits::default() }
+    }
 }
 
 enum Tried {
@@ -57,7 +65,7 @@ pub(super) async fn run(me: Arc<Activation>, shard: Arc<Shard>, mut job: Job, me
             Tried::Interrupted => return Done::Interrupted(job),
             Tried::Failed(error) if !job.persisted => {
                 let outcome = Outcome::defect("Crashed", error);
-                return Done::Ended(job, Ended { outcome, version: 0, state: None, sends: Vec::new() });
+                return Done::Ended(job, Ended::only(outcome));
             }
             Tried::Failed(error) => error,
         };
@@ -109,9 +117,9 @@ async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &M
         () = interrupted(job, method) => None,
         handled = limited(method, AssertUnwindSafe(body.handler.handle(&mut call)).catch_unwind()) => Some(handled),
     };
-    let Call { held, context: Context { sends, .. } } = call;
+    let Call { held, context: Context { effects, .. } } = call;
     match handled {
-        Some(Some(Ok(Ok(reply)))) => ended(reply, held, sends),
+        Some(Some(Ok(Ok(reply)))) => ended(reply, held, effects),
         Some(Some(Ok(Err(error)))) => {
             revert(held);
             refused(error)
@@ -165,7 +173,7 @@ async fn hold(me: &Activation, body: &super::activation::Body, access: Access) -
     Ok(if access == Access::Read { Held::Read(state.downgrade()) } else { Held::Write(state) })
 }
 
-fn ended(reply: Bytes, held: Held, sends: Vec<Outgoing>) -> Tried {
+fn ended(reply: Bytes, held: Held, effects: Commits) -> Tried {
     let (version, state) = match held {
         Held::Nothing => (0, None),
         Held::Read(state) => (state.version, None),
@@ -175,11 +183,11 @@ fn ended(reply: Bytes, held: Held, sends: Vec<Outgoing>) -> Tried {
                 state.revert();
                 let error = super::Error::codec("the new state", &error);
                 let outcome = Outcome::defect(error.reason().to_owned(), error.to_string());
-                return Tried::Ended(Ended { outcome, version: 0, state: None, sends: Vec::new() });
+                return Tried::Ended(Ended::only(outcome));
             }
         },
     };
-    Tried::Ended(Ended { outcome: Outcome::Success(reply), version, state, sends })
+    Tried::Ended(Ended { outcome: Outcome::Success(reply), version, state, effects })
 }
 
 fn revert(held: Held) {
@@ -190,12 +198,7 @@ fn revert(held: Held) {
 
 fn refused(error: HandlerError) -> Tried {
     match error {
-        HandlerError::Failed(failure) => Tried::Ended(Ended {
-            outcome: Outcome::Failure(failure),
-            version: 0,
-            state: None,
-            sends: Vec::new(),
-        }),
+        HandlerError::Failed(failure) => Tried::Ended(Ended::only(Outcome::Failure(failure))),
         HandlerError::Retry(error) => Tried::Failed(error),
     }
 }

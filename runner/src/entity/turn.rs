@@ -14,7 +14,7 @@ use futures::stream::{FuturesOrdered, FuturesUnordered};
 
 use super::Error;
 use super::activation::Activation;
-use super::context::Outgoing;
+use super::context::{Commits, Outgoing};
 use super::definition::{Access, Delivery, Effects, Method};
 use super::job::{Delivered, Job, Origin};
 use super::run::{self, Done, Ended};
@@ -52,9 +52,16 @@ struct Settled {
     job: Job,
     outcome: Outcome,
     generation: u32,
-    sends: Vec<Message>,
+    after: After,
     /// None for a volatile message that only waited for the commits before it.
     result: Option<Result<Committed, store::Error>>,
+}
+
+/// What is done once a commit has succeeded.
+#[derive(Default)]
+struct After {
+    sends: Vec<Message>,
+    then: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl Turn {
@@ -177,15 +184,15 @@ impl Turn {
         self.exclusive = false;
         match done {
             Done::Ended(job, ended) if job.persisted => {
-                let (write, outcome, sends) = self.finish(&job, ended);
-                self.commit(job, outcome, write, sends).await;
+                let (write, outcome, after) = self.finish(&job, ended);
+                self.commit(job, outcome, write, after).await;
             }
             Done::Ended(job, ended) => {
                 let settled = Settled {
                     job,
                     outcome: ended.outcome,
                     generation: self.generation,
-                    sends: Vec::new(),
+                    after: After::default(),
                     result: None,
                 };
                 if ended.version > 0 && !self.committing.is_empty() {
@@ -200,14 +207,13 @@ impl Turn {
                 let outcome = Outcome::defect("RetriesExhausted", format!("retry limit exhausted: {error}"));
                 let bury = Change::Bury { request: job.id(), outcome: outcome.clone(), error };
                 let write = Write::one(self.shard.fence.clone(), bury);
-                self.commit(job, outcome, write, Vec::new()).await;
+                self.commit(job, outcome, write, After::default()).await;
             }
             Done::Interrupted(job) if job.persisted => {
                 let outcome =
                     Outcome::failure("Interrupted", format!("request {} was interrupted", job.id()));
-                let ended = Ended { outcome, version: 0, state: None, sends: Vec::new() };
-                let (write, outcome, _) = self.finish(&job, ended);
-                self.commit(job, outcome, write, Vec::new()).await;
+                let (write, outcome, _) = self.finish(&job, Ended::only(outcome));
+                self.commit(job, outcome, write, After::default()).await;
             }
             Done::Interrupted(job) => {
                 let id = job.id();
@@ -223,8 +229,8 @@ impl Turn {
     }
 
     /// The write that ends a request, with everything that its handler did.
-    fn finish(&self, job: &Job, ended: Ended) -> (Write, Outcome, Vec<Message>) {
-        let Ended { outcome, version, state, sends } = ended;
+    fn finish(&self, job: &Job, ended: Ended) -> (Write, Outcome, After) {
+        let Ended { outcome, version, state, effects: Commits { sends, changes: also, then } } = ended;
         let request = match job.origin {
             Origin::Stored { .. } => Request::Stored(job.id()),
             Origin::Fresh { .. } => Request::New(Box::new(job.message.clone())),
@@ -240,7 +246,8 @@ impl Turn {
         }
         let sends: Vec<Message> = sends.into_iter().filter_map(|send| self.message(job, send)).collect();
         changes.extend(sends.iter().cloned().map(Change::Send));
-        (Write { fence: self.shard.fence.clone(), changes }, outcome, sends)
+        changes.extend(also);
+        (Write { fence: self.shard.fence.clone(), changes }, outcome, After { sends, then })
     }
 
     fn message(&self, job: &Job, send: Outgoing) -> Option<Message> {
@@ -263,12 +270,12 @@ impl Turn {
         })
     }
 
-    async fn commit(&mut self, job: Job, outcome: Outcome, write: Write, sends: Vec<Message>) {
+    async fn commit(&mut self, job: Job, outcome: Outcome, write: Write, after: After) {
         let generation = self.generation;
         // The queue's order is the order of this instance's writes, so this waits for its place and nothing else.
         match self.shard.store().submit(write).await {
             Ok(receipt) => self.committing.push_back(
-                async move { Settled { job, outcome, generation, sends, result: Some(receipt.await) } }
+                async move { Settled { job, outcome, generation, after, result: Some(receipt.await) } }
                     .boxed(),
             ),
             Err(error) => self.broken(job, error).await,
@@ -276,11 +283,12 @@ impl Turn {
     }
 
     async fn settle(&mut self, settled: Settled) {
-        let Settled { job, outcome, generation, sends, result } = settled;
+        let Settled { job, outcome, generation, after, result } = settled;
         match result {
             Some(Ok(Committed::Applied)) => {
                 self.shard.end(job, outcome);
-                self.shard.sent(sends);
+                self.shard.sent(after.sends);
+                after.then.into_iter().for_each(|then| then());
             }
             Some(Ok(duplicate)) => {
                 self.crash(generation).await;

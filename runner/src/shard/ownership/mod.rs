@@ -27,6 +27,7 @@ mod proof;
 mod reports;
 mod sentinel;
 mod service;
+mod together;
 mod wedge;
 
 pub use epochs::Epochs;
@@ -37,3 +38,4 @@ pub use metrics::Metrics;
 pub use options::{Options, Wedge};
 pub use phase::Phase;
 pub use service::{Parts, Service};
+pub use together::Together;
