@@ -246,7 +246,10 @@ fn write(store: &PostgresStore, fences: &[Fence], ids: &Generator, address: Enti
         trace: None,
         headers: Default::default(),
     };
-    Ok(Write::one(fence, Change::Accept(Message { envelope, group: GroupName::default(), seq: id })))
+    Ok(Write::one(
+        fence,
+        Change::Accept(Message { envelope, group: GroupName::default(), seq: id, resent: false }),
+    ))
 }
 
 async fn plain(connection: &mut PgConnection, id: i64, address: &EntityAddress) -> Result<()> {

@@ -153,6 +153,17 @@ BEGIN
     RETURN stands;
 END $$;
 
+-- The same for one fence: what a write that comes alone pays for.
+CREATE FUNCTION cleat.stands(lock bigint, instance text, grp smallint, shard integer, generation integer, epoch bigint)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(lock);
+    RETURN EXISTS (
+        SELECT 1 FROM cleat.shards s
+        WHERE s.grp = stands.grp AND s.shard = stands.shard AND s.epoch = stands.epoch
+          AND s.generation = stands.generation AND s.instance = stands.instance);
+END $$;
+
 -- Whether none of these requests has ended by now, rather than when the calling statement began.
 CREATE FUNCTION cleat.unfinished(ids bigint[]) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cleat_runner::message::Snowflake;
 use cleat_runner::store::postgres::PostgresStore;
-use cleat_runner::store::{Change, Committed, Error, Store, Write};
+use cleat_runner::store::{Change, Committed, Error, Message, Progress, Store, Write};
 use cleat_testing::postgres::{Options, Server, Shutdown, Target};
 use store_postgres_rig::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -337,6 +337,40 @@ async fn trouble_that_passes_is_waited_for_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_exhausted_pool_delays_reads_and_says_so_in_the_end_while_writes_go_on() {
+    let url = database().await;
+    let mut narrow = options(&url, "one");
+    narrow.connections = 1;
+    narrow.patience = Duration::from_secs(2);
+    let store = Arc::new(PostgresStore::open(narrow).await.unwrap());
+    claim(&store, 1, 1).await;
+    let mut session = connect(&url).await;
+    sqlx::raw_sql("BEGIN; LOCK TABLE cleat.states IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut session)
+        .await
+        .unwrap();
+    let stuck = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.state(&entity(1, 0)).await }
+    });
+    until(
+        &url,
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%cleat.states%'",
+    )
+    .await;
+
+    let message = id();
+    assert_eq!(store.commit(accept(&fence(1, 1), message)).await.unwrap(), Committed::Applied);
+    let starved = store.progress(message).await;
+    assert!(matches!(starved, Err(Error::Unavailable { .. })), "{starved:?}");
+
+    sqlx::raw_sql("COMMIT").execute(&mut session).await.unwrap();
+    // It waited for as long as it was patient; what it was told is true either way.
+    assert!(matches!(stuck.await.unwrap(), Ok(None) | Err(Error::Unavailable { .. })));
+    assert_eq!(store.progress(message).await.unwrap(), Progress::Open);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_gone_for_too_long_is_unavailable_and_one_that_falls_silent_is_noticed() {
     let mut server = Server::start(Options::default()).await.unwrap();
     let url = server.database().await.unwrap().url;
@@ -393,7 +427,8 @@ async fn a_message_that_is_sent_again_while_it_ends_is_not_stored_twice() {
     let store = open(&url, "sender").await;
     claim(&store, 1, 1).await;
     let id = id();
-    let send = Write::one(fence(1, 1), Change::Send(message(entity(2, 0), id)));
+    let again = Message { resent: true, ..message(entity(2, 0), id) };
+    let send = Write::one(fence(1, 1), Change::Send(again));
     store.commit(send.clone()).await.unwrap();
     let mut session = connect(&url).await;
     sqlx::raw_sql(

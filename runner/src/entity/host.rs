@@ -363,7 +363,8 @@ impl Inner {
         let map = self.map(&group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
         let id = map.shard_of(envelope.address.id.as_str());
         let shard = self.shard(&id).ok_or(Error::NotHere(id))?;
-        let mut message = Message { envelope: envelope.clone(), group, seq: self.ids.next()? };
+        let mut message =
+            Message { envelope: envelope.clone(), group, seq: self.ids.next()?, resent: request.resent };
         message.envelope.persisted = method.delivery == Delivery::Persisted;
         Ok((kind, shard, message))
     }

@@ -61,7 +61,7 @@ struct Settled {
 #[derive(Default)]
 struct After {
     sends: Vec<Message>,
-    then: Vec<Box<dyn FnOnce() + Send>>,
+    then: Vec<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 impl Turn {
@@ -267,6 +267,7 @@ impl Turn {
                 headers: send.headers,
             },
             seq: id,
+            resent: false,
         })
     }
 

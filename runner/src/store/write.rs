@@ -127,6 +127,8 @@ pub struct Message {
     pub group: GroupName,
     /// Its place in the order in which messages were accepted.
     pub seq: Snowflake,
+    /// Whether it may have been stored, and even have ended, before. If it certainly was not, nobody has to look.
+    pub resent: bool,
 }
 
 impl Message {

@@ -43,7 +43,12 @@ impl World {
         let map = self.store.maps().iter().find(|map| *map.group() == GroupName::default()).unwrap();
         let shard = map.shard_at(envelope.address.slot());
         let fence = self.fences.iter().find(|fence| fence.shard == shard).unwrap().clone();
-        let message = Message { envelope: envelope.clone(), group: GroupName::default(), seq: envelope.id };
+        let message = Message {
+            envelope: envelope.clone(),
+            group: GroupName::default(),
+            seq: envelope.id,
+            resent: true,
+        };
         self.store.commit(Write::one(fence, Change::Accept(message))).await.unwrap()
     }
 

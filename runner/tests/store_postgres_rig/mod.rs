@@ -71,7 +71,7 @@ pub fn message(address: EntityAddress, id: Snowflake) -> Message {
         trace: None,
         headers: Default::default(),
     };
-    Message { envelope, group: GroupName::default(), seq: id }
+    Message { envelope, group: GroupName::default(), seq: id, resent: false }
 }
 
 pub fn accept(fence: &Fence, id: Snowflake) -> Write {

@@ -115,7 +115,7 @@ impl<D: Database> World<D> {
             trace: None,
             headers: Default::default(),
         };
-        Message { envelope, group: GroupName::default(), seq: self.id(number) }
+        Message { envelope, group: GroupName::default(), seq: self.id(number), resent: true }
     }
 
     /// A message with a key.

@@ -56,10 +56,10 @@ k AS (INSERT INTO cleat.keys (key, id, body)
 m AS (INSERT INTO cleat.messages (id, grp, slot, seq, entity_type, entity_id, method, payload, extra, due, key)
   SELECT u.id, u.grp, u.slot, u.seq, u.entity_type, u.entity_id, u.method, u.payload, u.extra, u.due, u.key
   FROM unnest({}::int[], {}::bigint[], {}::smallint[], {}::int[], {}::bigint[], {}::text[], {}::text[], {}::text[],
-    {}::bytea[], {}::bytea[], {}::bigint[], {}::bytea[])
-    AS u (f, id, grp, slot, seq, entity_type, entity_id, method, payload, extra, due, key)
+    {}::bytea[], {}::bytea[], {}::bigint[], {}::bytea[], {}::boolean[])
+    AS u (f, id, grp, slot, seq, entity_type, entity_id, method, payload, extra, due, key, resent)
   JOIN fence ON fence.stands[u.f]
-  WHERE (SELECT 1 FROM cleat.outcomes o WHERE o.id = u.id) IS NULL /*keyed*/
+  WHERE (NOT u.resent OR (SELECT 1 FROM cleat.outcomes o WHERE o.id = u.id) IS NULL) /*keyed*/
   ON CONFLICT (id) DO NOTHING RETURNING id)" },
             // Accepts that other changes depend on.
             Part { name: "md", present: !self.depended.is_empty(), strict: true, sql: "

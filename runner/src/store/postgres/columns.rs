@@ -52,7 +52,7 @@ macro_rules! rows {
 rows!(Keys<'a> { key: &'a [u8], id: i64, body: Vec<u8> });
 rows!(Messages<'a> {
     id: i64, grp: i16, slot: i32, seq: i64, entity_type: &'a str, entity_id: &'a str, method: &'a str,
-    payload: &'a [u8], extra: Option<Vec<u8>>, due: Option<i64>, key: Option<&'a [u8]>,
+    payload: &'a [u8], extra: Option<Vec<u8>>, due: Option<i64>, key: Option<&'a [u8]>, resent: bool,
 });
 rows!(Ids<'a> { id: i64 });
 rows!(Outcomes<'a> {
@@ -81,6 +81,7 @@ pub(super) struct Columns<'a> {
     numbers: HashMap<&'a Fence, i32>,
     fences: Fences,
     now: i64,
+    lost: bool,
     states: HashMap<&'a EntityAddress, Run<'a>>,
     pub(super) keys: Keys<'a>,
     pub(super) messages: Messages<'a>,
@@ -109,8 +110,10 @@ struct Run<'a> {
 
 impl<'a> Columns<'a> {
     /// The rows of a batch.
-    pub(super) fn of(batch: &'a [Write], groups: &Groups) -> Result<Self, Error> {
-        let mut columns = Self { now: to_millis(std::time::SystemTime::now()), ..Self::default() };
+    ///
+    /// If an earlier attempt to write them was lost sight of, all of its messages may have been stored before.
+    pub(super) fn of(batch: &'a [Write], groups: &Groups, lost: bool) -> Result<Self, Error> {
+        let mut columns = Self { now: to_millis(std::time::SystemTime::now()), lost, ..Self::default() };
         for write in batch {
             let fence = columns.fence(&write.fence, groups)?;
             columns.writes.push(fence);
@@ -119,7 +122,9 @@ impl<'a> Columns<'a> {
                 if let (Change::Accept(message), true) = (change, write.changes.len() > 1) {
                     columns.depended.push(fence, message.envelope.id.get());
                 }
-                if let Change::Send(message) = change {
+                if let Change::Send(message) = change
+                    && (lost || message.resent)
+                {
                     columns.sent.push(fence, message.envelope.id.get());
                 }
             }
@@ -206,6 +211,7 @@ impl<'a> Columns<'a> {
             Extra::column(envelope)?,
             envelope.deliver_at.map(to_millis),
             envelope.key.as_ref().map(|key| key.as_bytes().as_slice()),
+            message.resent || self.lost,
         );
         Ok(())
     }

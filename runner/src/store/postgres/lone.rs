@@ -1,6 +1,7 @@
 //! A message that comes alone.
 //!
-//! Gathering columns and joining them pays for a crowd and not for one: this statement is a plain insert behind the same fence.
+//! Gathering columns and joining them pays for a crowd and not for one: this statement is a plain insert behind the same fence. Only
+//! for one that certainly comes for the first time: a look for its earlier end would open every partition of finished messages.
 
 use sqlx::postgres::PgConnection;
 
@@ -11,11 +12,13 @@ use crate::shard::Fence;
 use crate::store::row::Extra;
 use crate::store::{Change, Error, Message, Write};
 
-/// The message of a batch that is nothing but one message without a key.
+/// The message of a batch that is nothing but one new message without a key.
 pub(super) fn only(batch: &[Write]) -> Option<(&Fence, &Message)> {
     match batch {
         [Write { fence, changes }] => match changes.as_slice() {
-            [Change::Accept(message)] if message.envelope.key.is_none() => Some((fence, message)),
+            [Change::Accept(message)] if message.envelope.key.is_none() && !message.resent => {
+                Some((fence, message))
+            }
             _ => None,
         },
         _ => None,
@@ -55,8 +58,7 @@ impl<'a> Lone<'a> {
         let number: Option<i64> = sqlx::query_scalar(
             "INSERT INTO cleat.messages (id, grp, slot, seq, entity_type, entity_id, method, payload, extra, due)
              SELECT $7::bigint, $8::smallint, $9::int, $10::bigint, $11::text, $12::text, $13::text, $14::bytea, $15::bytea, $16::bigint
-             WHERE (cleat.fence($1, $2, ARRAY[$3::smallint], ARRAY[$4::int], ARRAY[$5::int], ARRAY[$6::bigint]))[1]
-               AND (SELECT 1 FROM cleat.outcomes o WHERE o.id = $7) IS NULL
+             WHERE cleat.stands($1, $2, $3, $4, $5, $6)
              ON CONFLICT (id) DO NOTHING RETURNING pg_current_xact_id()::text::bigint",
         )
         .bind(identity.lock)

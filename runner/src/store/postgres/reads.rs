@@ -121,6 +121,7 @@ fn message(row: &PgRow, group: &GroupName, due: Option<i64>) -> Result<Message, 
         },
         group: group.clone(),
         seq: Snowflake::new(row.try_get("seq").map_err(unavailable)?),
+        resent: true,
     })
 }
 

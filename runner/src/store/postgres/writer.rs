@@ -89,6 +89,12 @@ impl Commit for Writer {
     }
 }
 
+/// A batch, ready to be written.
+enum Work<'a> {
+    Alone(Lone<'a>),
+    Together(Box<Columns<'a>>),
+}
+
 /// How to go on with a part of a batch.
 enum Decision {
     Answered(Vec<Answer>),
@@ -127,7 +133,14 @@ impl Writer {
     /// Tries to commit a batch as a whole until it is clear what became of it.
     async fn attempt(&mut self, batch: &[Write], trials: &mut Trials) -> Result<Vec<Answer>, Trouble> {
         loop {
-            let columns = Columns::of(batch, &self.groups).map_err(Trouble::Malformed)?;
+            // One alone needs no columns. What a lost attempt did has to be looked for, and that is the other way's business.
+            let alone = lone::only(batch).filter(|_| trials.lost.is_none());
+            let work = match alone {
+                Some((fence, message)) => Lone::new(fence, message, &self.groups).map(Work::Alone),
+                None => Columns::of(batch, &self.groups, trials.lost.is_some())
+                    .map(|columns| Work::Together(Box::new(columns))),
+            };
+            let work = work.map_err(Trouble::Malformed)?;
             let limit = trials.patience.attempt;
             let error = match tokio::time::timeout(limit, self.ready())
                 .await
@@ -137,7 +150,7 @@ impl Writer {
                 Err(error) => error,
                 Ok(_) => {
                     let before = self.next;
-                    let work = self.execute(columns, batch, trials.lost);
+                    let work = self.execute(work, batch, trials.lost);
                     match tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(silence())) {
                         Ok(answers) => return Ok(answers),
                         Err(error) => {
@@ -161,19 +174,23 @@ impl Writer {
 
     async fn execute(
         &mut self,
-        columns: Columns<'_>,
+        work: Work<'_>,
         batch: &[Write],
         lost: Option<Transaction>,
     ) -> Result<Vec<Answer>, sqlx::Error> {
         let Some(connection) = &mut self.connection else { return Err(sqlx::Error::WorkerCrashed) };
-        // What a lost attempt did has to be looked for, and that is the other way's business.
-        if let (Some((fence, message)), None) = (lone::only(batch), lost)
-            && let Ok(lone) = Lone::new(fence, message, &self.groups)
-            && let Some(transaction) = lone.insert(&self.target.identity, connection).await?
-        {
-            self.next = transaction.next();
-            return Ok(vec![Ok(Committed::Applied)]);
-        }
+        let columns = match work {
+            Work::Together(columns) => columns,
+            Work::Alone(lone) => {
+                if let Some(transaction) = lone.insert(&self.target.identity, connection).await? {
+                    self.next = transaction.next();
+                    return Ok(vec![Ok(Committed::Applied)]);
+                }
+                // Fenced, or there already: the other way says which.
+                let columns = Columns::of(batch, &self.groups, true);
+                Box::new(columns.map_err(|error| sqlx::Error::Encode(Box::new(error)))?)
+            }
+        };
         let applied = columns.execute(&mut self.statements, &self.target.identity, connection).await?;
         self.next = applied.transaction.next();
         self.answers(batch, applied, lost).await

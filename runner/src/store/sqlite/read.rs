@@ -181,7 +181,7 @@ fn message(row: &SqliteRow, group: &GroupName, deliver_at: Option<SystemTime>) -
         trace: extra.trace,
         headers: extra.headers,
     };
-    Ok(Message { envelope, group: group.clone(), seq: Snowflake::new(get(row, "seq")?) })
+    Ok(Message { envelope, group: group.clone(), seq: Snowflake::new(get(row, "seq")?), resent: true })
 }
 
 fn address(row: &SqliteRow) -> Result<EntityAddress, Error> {
