@@ -69,7 +69,9 @@ impl Inner {
                 Location::Nowhere => Missed::NotRun,
             };
             request.resent |= matches!(missed, Missed::MayHaveRun);
-            self.wait(&shard, &location, deadline).await?;
+            let waited = self.wait(&shard, &location, deadline).await;
+            // Whoever may have it can still run it, however long we do not hear of that.
+            waited.map_err(|error| if request.resent { Error::Lost(shard.clone()) } else { error })?;
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleat_runner::message::{EntityAddress, Envelope, Headers, Outcome, Snowflake, Uninterruptible, codec};
 use cleat_runner::shard::{GroupName, Instance, ShardMap};
@@ -109,5 +110,22 @@ async fn a_runner_that_stood_still_answers_no_read_from_its_old_memory() {
         // It may say that it does not own it, or own it again by now. What it remembers is nobody's business.
         assert!(!matches!(answer, Ok((1, _))), "{answer:?}");
     }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_request_that_may_have_run_nobody_says_that_it_was_not() {
+    // Longer than the test: nobody takes over.
+    let patience = Duration::from_secs(5);
+    let mut cluster = Cluster::start_with(locks(PATIENCE), patience, async |_, at| at).await;
+    cluster.settled().await;
+    let load = Load::start(&cluster, 8);
+    load.goes_on(10).await;
+    cluster.runner("b").process.pause().await.unwrap();
+    let notes = load.stop().await;
+    assert!(!notes.failures.is_empty(), "it stood still for longer than anybody waits");
+    cluster.runner("b").process.resume().unwrap();
+    // What it had taken is handled now, whatever its senders were told.
+    notes.check(&cluster).await;
     cluster.stop().await;
 }
