@@ -6,8 +6,8 @@ use super::node::Inner;
 use super::wire;
 use crate::entity::{Error, ReplyTo};
 use crate::message::{Outcome, Sequence, Snowflake};
-use crate::shard::ShardId;
 use crate::shard::ownership::Location;
+use crate::shard::{Fence, ShardId};
 use crate::transport::{Inbound, Interrupt, Moved, Request, Responder};
 
 /// Takes what peers ask to the entities here.
@@ -17,17 +17,18 @@ impl Inbound for Door {
     fn request(&self, request: Request, responder: Responder) {
         let request = wire::inward(request.envelope, request.resent);
         let inner = Arc::clone(&self.0);
-        if let Some(fence) = inner.unproven(&request) {
+        match inner.volatile_under(&request) {
             // Somebody else may own it by now, and a look at the database takes a while.
-            tokio::spawn(async move {
-                match inner.prove(fence).await {
-                    Ok(()) => inner.deliver(request, responder),
-                    Err(error) => answer(&inner, responder, Err(error)),
-                }
-            });
-            return;
+            Some(fence) if !inner.ownership.stands(&fence) => {
+                tokio::spawn(async move {
+                    match inner.prove(fence.clone()).await {
+                        Ok(()) => inner.deliver(request, responder, Some(fence)),
+                        Err(error) => answer(&inner, responder, Err(error)),
+                    }
+                });
+            }
+            fence => inner.deliver(request, responder, fence),
         }
-        inner.deliver(request, responder);
     }
 
     fn interrupt(&self, interrupt: Interrupt) {
@@ -42,9 +43,26 @@ impl Inbound for Door {
 }
 
 impl Inner {
-    fn deliver(self: Arc<Self>, request: crate::entity::Request, responder: Responder) {
+    /// Gives a request to its entity. A volatile answer counts only if its fence stands when it is given: the process may have been
+    /// stopped since the request came.
+    fn deliver(
+        self: Arc<Self>,
+        request: crate::entity::Request,
+        responder: Responder,
+        volatile: Option<Fence>,
+    ) {
         let host = self.host.clone();
-        host.deliver(request, ReplyTo::Then(Box::new(move |given| answer(&self, responder, given))));
+        let then = move |given: crate::entity::Answer| match volatile {
+            Some(fence) if given.is_ok() && !self.ownership.stands(&fence) => {
+                tokio::spawn(async move {
+                    let shard = fence.shard.clone();
+                    let given = self.prove(fence).await.map_err(|_| Error::Lost(shard)).and(given);
+                    answer(&self, responder, given);
+                });
+            }
+            _ => answer(&self, responder, given),
+        };
+        host.deliver(request, ReplyTo::Then(Box::new(then)));
     }
 }
 

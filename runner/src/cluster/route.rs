@@ -15,17 +15,13 @@ use crate::store::Progress;
 use crate::transport;
 
 impl Inner {
-    /// The fence under which a volatile request would be answered here, if nothing proves right now that it stands.
-    pub(super) fn unproven(&self, request: &Request) -> Option<Fence> {
+    /// The fence under which a volatile request would be answered here.
+    pub(super) fn volatile_under(&self, request: &Request) -> Option<Fence> {
         let shard = self
             .host
             .shard_of(&request.envelope.address.entity_type, request.envelope.address.id.as_str())?;
         match self.ownership.locate(&shard) {
-            Location::Here(fence)
-                if self.host.is_volatile(&request.envelope) && !self.ownership.stands(&fence) =>
-            {
-                Some(fence)
-            }
+            Location::Here(fence) if self.host.is_volatile(&request.envelope) => Some(fence),
             _ => None,
         }
     }
@@ -73,7 +69,9 @@ impl Inner {
                 Location::Nowhere => Missed::NotRun,
             };
             request.resent |= matches!(missed, Missed::MayHaveRun);
-            self.wait(&shard, &location, deadline).await?;
+            let waited = self.wait(&shard, &location, deadline).await;
+            // Whoever may have it can still run it, however long we do not hear of that.
+            waited.map_err(|error| if request.resent { Error::Lost(shard.clone()) } else { error })?;
         }
     }
 

@@ -1,5 +1,6 @@
-//! What tests need from the machine they run on.
+//! What tests need from the machine they run on, and a judge of what they saw.
 //!
+//! - [`history`] says whether what clients and database saw of a cluster may happen.
 //! - [`postgres`] starts private, throwaway PostgreSQL servers from the binaries that are installed.
 //! - [`process`] runs copies of the test binary as child processes that can be stopped and killed.
 //!
@@ -9,6 +10,7 @@
 //!
 //! [watchdog]: postgres#removal
 
+pub mod history;
 mod os;
 pub mod postgres;
 pub mod process;
