@@ -13,6 +13,7 @@ mod patience;
 mod reads;
 mod retain;
 mod setup;
+mod transaction;
 mod writer;
 
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use tokio::task::JoinHandle;
 use self::connect::{Identity, Target, unavailable};
 use self::groups::Groups;
 use self::patience::{Patience, silence};
+pub(super) use self::transaction::Transaction;
+use self::transaction::Transactions;
 use self::writer::Writer;
 use super::lane::Lanes;
 use super::{
@@ -52,6 +55,10 @@ pub struct Options {
     pub lanes: LaneOptions,
     /// The most connections for reads and claims. Group commit has one more for each lane, waking one.
     pub connections: u32,
+    /// The most transactions of users at once. Each has a connection of a pool of their own.
+    pub transactions: u32,
+    /// How long a transaction waits for a connection of that pool.
+    pub transaction_wait: Duration,
     /// How long a write goes on trying while the database is in trouble.
     pub patience: Duration,
     /// Where measurements go.
@@ -68,6 +75,8 @@ impl Options {
             groups: vec![(GroupName::default(), ShardMap::DEFAULT_SHARDS)],
             lanes: LaneOptions::default(),
             connections: 8,
+            transactions: 8,
+            transaction_wait: Duration::from_secs(10),
             patience: Duration::from_secs(30),
             metrics: None,
         }
@@ -84,6 +93,7 @@ pub struct PostgresStore {
     groups: Arc<Groups>,
     maps: Vec<ShardMap>,
     lanes: Lanes,
+    transactions: Transactions,
     wakes: broadcast::Sender<Wake>,
     listener: JoinHandle<()>,
     patience: Duration,
@@ -95,7 +105,7 @@ impl PostgresStore {
     /// # Errors
     /// [`Error::TooOld`], [`Error::DatabaseInUse`], or that the database cannot be reached.
     pub async fn open(options: Options) -> Result<Self, Error> {
-        let target = Target::new(&options.url, Identity::new(options.instance))?;
+        let target = Target::new(&options.url, Identity::new(options.instance.clone()))?;
         let pool = PgPoolOptions::new()
             .max_connections(options.connections)
             .acquire_timeout(options.patience)
@@ -116,11 +126,13 @@ impl PostgresStore {
         let writers = (0..options.lanes.lanes.max(1))
             .map(|lane| Writer::new(target.clone(), Arc::clone(&groups), lane, options.patience))
             .collect();
+        let transactions = Transactions::new(&target, &groups, &pool, &options);
         let lanes = Lanes::start(writers, options.lanes, options.metrics);
         let (wakes, _) = broadcast::channel(1024);
         let (first, listening) = oneshot::channel();
         let listener = tokio::spawn(listen::run(target.clone(), Arc::clone(&groups), wakes.clone(), first));
-        let store = Self { target, pool, groups, maps, lanes, wakes, listener, patience: options.patience };
+        let patience = options.patience;
+        let store = Self { target, pool, groups, maps, lanes, transactions, wakes, listener, patience };
         // Whoever has a store misses no wake from then on.
         tokio::time::timeout(options.patience, listening)
             .await
@@ -182,6 +194,10 @@ impl Store for PostgresStore {
         self.lanes.submit(write).await
     }
 
+    async fn begin(&self) -> Result<super::Transaction, Error> {
+        Ok(super::Transaction::postgres_one(self.transactions.begin().await?))
+    }
+
     async fn open_messages(&self, shards: &[ShardId], page: Page) -> Result<Vec<Stored>, Error> {
         self.patiently().through(|| reads::open_messages(&self.pool, &self.groups, shards, &page)).await
     }
@@ -239,6 +255,7 @@ impl Store for PostgresStore {
 
     async fn close(&self) {
         self.lanes.close().await;
+        self.transactions.close().await;
         self.listener.abort();
         self.pool.close().await;
     }

@@ -13,6 +13,7 @@ mod place;
 mod read;
 mod retain;
 mod schema;
+mod transaction;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ use self::commit::Committer;
 use self::error::{convert, is_busy};
 use self::place::Place;
 use self::schema::Group;
+pub(super) use self::transaction::Transaction;
+use self::transaction::Transactions;
 use super::lane::Lanes;
 use super::{
     DeadLetter, Error, Holding, Page, Progress, Receipt, Retention, State, Store, Stored, Timer, Wake,
@@ -52,6 +55,7 @@ pub struct SqliteStore {
     groups: HashMap<GroupName, Group>,
     place: Arc<Place>,
     pool: SqlitePool,
+    transactions: Transactions,
     lanes: Lanes,
 }
 
@@ -77,6 +81,7 @@ impl SqliteStore {
         let maps = groups.iter().map(|group| group.map.clone()).collect();
         let groups: HashMap<_, _> =
             groups.into_iter().map(|group| (group.map.group().clone(), group)).collect();
+        let transactions = Transactions::new(connect.clone(), &place, &options.instance, &groups);
         let committer = Committer {
             instance: options.instance.clone(),
             place: Arc::clone(&place),
@@ -85,7 +90,7 @@ impl SqliteStore {
             groups: groups.clone(),
         };
         let lanes = Lanes::start(vec![committer], options.lanes, options.metrics);
-        Ok(Self { instance: options.instance, maps, groups, place, pool, lanes })
+        Ok(Self { instance: options.instance, maps, groups, place, pool, transactions, lanes })
     }
 
     fn group(&self, name: &GroupName) -> Result<&Group, Error> {
@@ -199,6 +204,10 @@ impl Store for SqliteStore {
         self.lanes.submit(write).await
     }
 
+    async fn begin(&self) -> Result<super::Transaction, Error> {
+        Ok(super::Transaction::sqlite_one(self.transactions.begin().await?))
+    }
+
     async fn open_messages(&self, shards: &[ShardId], page: Page) -> Result<Vec<Stored>, Error> {
         let mut reader = self.reader().await?;
         let mut open = Vec::new();
@@ -285,6 +294,7 @@ impl Store for SqliteStore {
 
     async fn close(&self) {
         self.lanes.close().await;
+        self.transactions.close().await;
         self.pool.close().await;
     }
 }
