@@ -125,7 +125,7 @@ impl Transaction {
     pub(in crate::store) async fn commit(mut self, write: Write) -> Result<Committed, Error> {
         let limit = Patience::new(self.door.patience).attempt;
         let applied = {
-            let columns = Columns::of(std::slice::from_ref(&write), &self.door.groups)?;
+            let columns = Columns::of(std::slice::from_ref(&write), &self.door.groups, false)?;
             let mut statements = Statements::within_a_transaction();
             let work = columns.execute(&mut statements, &self.door.target.identity, &mut self.inner);
             tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(silence()))
