@@ -38,9 +38,12 @@ impl Proxy {
     /// Cuts the connection of one of the next requests, and comes back when that has happened.
     pub async fn cut(&self, after: u32) {
         self.left.store(after, Ordering::Relaxed);
-        while self.left.load(Ordering::Relaxed) < Self::NEVER / 2 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let wait = async {
+            while self.left.load(Ordering::Relaxed) < Self::NEVER / 2 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(super::PATIENCE, wait).await.expect("somebody still sends requests");
     }
 }
 
