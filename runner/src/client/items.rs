@@ -104,18 +104,10 @@ impl<T, E> Items<T, E> {
         }
     }
 
-    fn take(&mut self, chunk: Chunk) -> Result<(), entity::Error> {
+    fn take(&mut self, chunk: Chunk) {
         let items = i64::try_from(chunk.items.len()).unwrap_or(i64::MAX);
-        let first = i64::from(chunk.sequence.0).saturating_sub(items).saturating_add(1);
-        if let (Some(next), Some(id)) = (self.next, &self.id)
-            && first > next
-        {
-            return Err(entity::Error::Acknowledged { request: id.id, from: next, to: first - 1 });
-        }
-        let known = self.next.map_or(0, |next| usize::try_from(next - first).unwrap_or(0));
-        self.next.get_or_insert(first);
-        self.ready.extend(chunk.items.into_iter().skip(known));
-        Ok(())
+        self.next = Some(i64::from(chunk.sequence.0).saturating_sub(items).saturating_add(1));
+        self.ready.extend(chunk.items);
     }
 
     /// Acknowledges what was read, unless the reader does.
@@ -184,11 +176,7 @@ impl<T: DeserializeOwned, E: DeserializeOwned> Items<T, E> {
 
     fn turn(&mut self, part: Option<Result<Part, entity::Error>>) {
         match part {
-            Some(Ok(Part::Items(chunk))) => {
-                if let Err(error) = self.take(chunk) {
-                    self.source = Source::Ending(Some(error.into()));
-                }
-            }
+            Some(Ok(Part::Items(chunk))) => self.take(chunk),
             Some(Ok(Part::Accepted(id))) => {
                 let id = RequestId { group: self.client.group.clone(), slot: self.slot, id };
                 let router = self.client.router.clone();

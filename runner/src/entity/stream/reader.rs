@@ -57,6 +57,11 @@ fn ended(answer: Result<Answer, oneshot::error::RecvError>) -> Result<Part, Erro
     }
 }
 
+/// The number of an item; -1 for the one before the first.
+fn number(last: Option<Sequence>) -> i64 {
+    last.map_or(-1, |last| i64::from(last.0))
+}
+
 /// How many items at the beginning of a chunk are not among its last `new` ones. None if all of them are known.
 fn known(chunk: &Chunk, new: i64) -> Option<usize> {
     let new = usize::try_from(new).ok().filter(|new| *new > 0)?;
@@ -79,8 +84,7 @@ struct Reader {
 
 enum End {
     Open(oneshot::Receiver<Answer>),
-    Known(Result<Answer, oneshot::error::RecvError>),
-    Given,
+    Known(Part),
 }
 
 impl Reader {
@@ -88,8 +92,10 @@ impl Reader {
         loop {
             if let Some(mut chunk) = self.page.pop_front().or_else(|| self.feed.after(self.after)) {
                 // Some of it may be read or acknowledged already; and chunks overlap if a handler was run again.
-                let new = i64::from(chunk.sequence.0) - self.after.map_or(-1, |after| i64::from(after.0));
+                let new = i64::from(chunk.sequence.0) - number(self.after);
                 let Some(known) = known(&chunk, new) else { continue };
+                let items = i64::try_from(chunk.items.len()).unwrap_or(i64::MAX);
+                self.missed(new.saturating_sub(items))?;
                 chunk.items.drain(..known);
                 self.after = Some(chunk.sequence);
                 return Ok(Part::Items(chunk));
@@ -107,8 +113,11 @@ impl Reader {
             match &mut self.end {
                 End::Open(end) => tokio::select! {
                     biased;
-                    // Everything was stored before it ended, so one more look finds all.
-                    answer = end => (self.end, self.look) = (End::Known(answer), true),
+                    // Everything was stored before it ended, so one more look finds all. Without an end the next owner is asked.
+                    answer = end => match ended(answer)? {
+                        end @ Part::End(_) => (self.end, self.look) = (End::Known(end), true),
+                        accepted => return Ok(accepted),
+                    },
                     changed = self.stored.changed() => {
                         // The feed lives as long as this reader.
                         if changed.is_err() {
@@ -116,12 +125,22 @@ impl Reader {
                         }
                     }
                 },
-                End::Known(_) => {
-                    let End::Known(answer) = std::mem::replace(&mut self.end, End::Given) else { continue };
-                    return ended(answer);
+                End::Known(end) => {
+                    let end = end.clone();
+                    let acked = self.shard.store().watermark(self.request).await?.acked;
+                    self.missed(number(acked) - number(self.after))?;
+                    return Ok(end);
                 }
-                End::Given => return Err(Error::NoSuchRequest(self.request)),
             }
         }
+    }
+
+    /// So many items are not there any more: somebody else must have acknowledged them.
+    fn missed(&self, count: i64) -> Result<(), Error> {
+        if count <= 0 {
+            return Ok(());
+        }
+        let from = number(self.after) + 1;
+        Err(Error::Acknowledged { request: self.request, from, to: from + count - 1 })
     }
 }
