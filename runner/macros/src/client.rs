@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::{Ident, Path};
 
-use crate::method::{Audience, Method};
+use crate::method::{Audience, Gives, Method};
 
 /// The functions of an entity's client.
 pub fn of_entity(name: &Ident, methods: &[Method]) -> TokenStream {
@@ -66,6 +66,10 @@ fn docs(method: &Method) -> TokenStream {
 
 fn body(method: &Method) -> TokenStream {
     let (name, reply, error) = (&method.name, &method.reply, &method.error);
+    let reply = match method.gives {
+        Gives::Reply => quote!(#reply),
+        Gives::Items | Gives::Stream { .. } => quote!(::cleat_runner::client::Streamed<#reply>),
+    };
     let (parameter, input) = match method.request() {
         Some(request) => (quote!(request: &#request,), quote!(request)),
         None => (quote!(), quote!(&())),

@@ -61,12 +61,17 @@ pub fn rpc_group_impl(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | option | meaning |
 /// | --- | --- |
 /// | `persisted` | the message is stored, also across crashes |
+/// | `stream` | the reply comes item by item; see below |
 /// | `effects = "outside"` | a method with `&mut State` does something elsewhere, too: it is stored before it runs |
 /// | `effects = "inside"` | a method without `&mut State` does nothing elsewhere: message and reply are one commit |
 /// | `attempts = 5` or `retries = 4` | how often it is tried before it is a dead letter |
 /// | `backoff = "200ms"` | the pause after the first failure; it doubles |
 /// | `timeout = "5s"` | how long one attempt may take |
 /// | `uninterruptible`, or `= "client"`, `"server"` | whose interrupts it ignores once it runs |
+///
+/// A stream takes `&mut Emitter<Item>`, to which it gives its items, and returns `Result<(), Error>`; or it is a plain or async `fn` that
+/// returns `impl Stream<Item = Result<Item, Error>>`. The state of a `#[rpc(persisted, stream)]` commits with its end; its items are
+/// stored and seen before.
 #[proc_macro_attribute]
 pub fn rpc(_: TokenStream, item: TokenStream) -> TokenStream {
     misplaced("rpc", item)

@@ -18,9 +18,25 @@ pub struct Method {
     pub audience: Audience,
     /// What the function takes, in its order.
     pub arguments: Vec<Argument>,
+    /// The reply, or one item of it if it is a stream.
     pub reply: Type,
     pub error: Type,
+    pub gives: Gives,
     options: Options,
+}
+
+/// How the function gives its reply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Gives {
+    /// It returns it.
+    Reply,
+    /// It gives items to an emitter.
+    Items,
+    /// It returns a stream of items.
+    Stream {
+        /// Once it was awaited.
+        awaited: bool,
+    },
 }
 
 /// Who may ask.
@@ -36,12 +52,15 @@ pub enum Argument {
     Reads(Box<Type>),
     Changes(Box<Type>),
     Context,
+    /// What items of this type are given to.
+    Emitter(Box<Type>),
 }
 
 /// What `#[rpc(...)]` says.
 #[derive(Default)]
 struct Options {
     persisted: bool,
+    stream: bool,
     effects: Option<TokenStream>,
     attempts: Option<usize>,
     backoff: Option<TokenStream>,
@@ -57,6 +76,8 @@ impl Options {
         let mut durable = None;
         if path.is_ident("persisted") {
             self.persisted = true;
+        } else if path.is_ident("stream") {
+            self.stream = true;
         } else if path.is_ident("effects") {
             durable = Some("effects");
             let word = text(meta)?;
@@ -98,7 +119,7 @@ impl Options {
                 quote!(Both)
             });
         } else {
-            let known = "persisted, effects, attempts, retries, backoff, timeout or uninterruptible";
+            let known = "persisted, stream, effects, attempts, retries, backoff, timeout or uninterruptible";
             return Err(unknown(meta, known));
         }
         if let Some(name) = durable {
@@ -158,7 +179,8 @@ impl Method {
         errors: &mut Errors,
     ) -> Option<Self> {
         let signature = &function.sig;
-        if signature.asyncness.is_none() {
+        let returned = items(&signature.output);
+        if signature.asyncness.is_none() && returned.is_none() {
             errors.at(signature.fn_token.span, "an #[rpc] method is async: write `async fn`");
         }
         if !signature.generics.params.is_empty() {
@@ -190,14 +212,31 @@ impl Method {
             }
             arguments.push(argument);
         }
-        let Some((reply, error)) = result(&signature.output) else {
-            let message =
-                "an #[rpc] method returns `Result<Reply, Error>`; `Result<Reply, Never>` if it cannot fail";
-            match &signature.output {
-                ReturnType::Default => errors.at(signature.ident.span(), message),
-                ReturnType::Type(_, output) => errors.push(syn::Error::new_spanned(output, message)),
+        let emitted = arguments.iter().find_map(|argument| match argument {
+            Argument::Emitter(item) => Some(Type::clone(item)),
+            _ => None,
+        });
+        let awaited = signature.asyncness.is_some();
+        let given = match (options.stream, emitted, returned, result(&signature.output)) {
+            (false, None, None, Some((reply, error))) => Ok((reply, error, Gives::Reply)),
+            (true, Some(item), None, Some((Type::Tuple(unit), error))) if unit.elems.is_empty() => {
+                Ok((item, error, Gives::Items))
             }
-            return None;
+            (true, None, Some((item, error)), _) => Ok((item, error, Gives::Stream { awaited })),
+            (false, None, None, None) => Err(NO_RESULT),
+            (false, ..) => Err(NOT_STREAM),
+            (true, Some(_), ..) => Err(EMITS),
+            (true, None, None, _) => Err(NO_ITEMS),
+        };
+        let (reply, error, gives) = match given {
+            Ok(given) => given,
+            Err(message) => {
+                match &signature.output {
+                    ReturnType::Default => errors.at(signature.ident.span(), message),
+                    ReturnType::Type(_, output) => errors.push(syn::Error::new_spanned(output, message)),
+                }
+                return None;
+            }
         };
         Some(Self {
             name: signature.ident.clone(),
@@ -212,6 +251,7 @@ impl Method {
             arguments,
             reply,
             error,
+            gives,
             options,
         })
     }
@@ -231,8 +271,9 @@ impl Method {
         let access = self.arguments.iter().find_map(|argument| match argument {
             Argument::Reads(_) => Some(quote!(.with_state(::cleat_runner::entity::Access::Read))),
             Argument::Changes(_) => Some(quote!(.with_state(::cleat_runner::entity::Access::Write))),
-            Argument::Request(_) | Argument::Context => None,
+            Argument::Request(_) | Argument::Context | Argument::Emitter(_) => None,
         });
+        let stream = options.stream.then(|| quote!(.streaming()));
         let audience = match self.audience {
             Audience::Public => None,
             Audience::Protected => Some(quote!(Protected)),
@@ -253,10 +294,17 @@ impl Method {
             .map(|by| quote!(.uninterruptible(::cleat_runner::message::Uninterruptible::#by)));
         quote! {
             ::cleat_runner::entity::Method::#delivery()
-                #access #(#audience)* #(#effects)* #(#attempts)* #(#backoff)* #(#timeout)* #(#uninterruptible)*
+                #stream #access #(#audience)* #(#effects)* #(#attempts)* #(#backoff)* #(#timeout)* #(#uninterruptible)*
         }
     }
 }
+
+const NO_RESULT: &str =
+    "an #[rpc] method returns `Result<Reply, Error>`; `Result<Reply, Never>` if it cannot fail";
+const NOT_STREAM: &str = "only a stream gives items: write #[rpc(stream)]";
+const EMITS: &str = "a stream that gives its items to an emitter returns `Result<(), Error>`";
+const NO_ITEMS: &str = "a stream returns `impl Stream<Item = Result<Item, Error>>`, or takes `&mut Emitter<Item>` and \
+    returns `Result<(), Error>`";
 
 const NO_SELF: &str =
     "an #[rpc] method takes `&self` first: instances share the struct, and what changes is in the state";
@@ -265,6 +313,9 @@ impl Argument {
     fn of(ty: &Type) -> Self {
         let Type::Reference(reference) = ty else { return Self::Request(Box::new(ty.clone())) };
         let target = reference.elem.clone();
+        if let Some(item) = parameter_of(&target, "Emitter") {
+            return Self::Emitter(Box::new(item));
+        }
         let is_context = matches!(&*target, Type::Path(path)
             if path.path.segments.last().is_some_and(|segment| segment.ident == "Context"));
         match (is_context, reference.mutability.is_some()) {
@@ -279,6 +330,7 @@ impl Argument {
             (self, other),
             (Self::Request(_), Self::Request(_))
                 | (Self::Context, Self::Context)
+                | (Self::Emitter(_), Self::Emitter(_))
                 | (Self::Reads(_) | Self::Changes(_), Self::Reads(_) | Self::Changes(_))
         )
     }
@@ -287,6 +339,7 @@ impl Argument {
         match self {
             Self::Request(_) => "a method has one request: put its inputs into one struct",
             Self::Context => "a method has one context",
+            Self::Emitter(_) => "a method has one emitter: give it an enum if there are several kinds of items",
             Self::Reads(_) | Self::Changes(_) => {
                 "a method has one state: what is taken by reference is the state, what is taken by value is the request"
             }
@@ -294,10 +347,40 @@ impl Argument {
     }
 }
 
-/// `T` and `E` of `Result<T, E>`.
+/// `T` of `Name<T>`.
+fn parameter_of(ty: &Type, name: &str) -> Option<Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|segment| segment.ident == name)?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    arguments.args.iter().find_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty.clone()),
+        _ => None,
+    })
+}
+
+/// `T` and `E` of `impl Stream<Item = Result<T, E>>`.
+fn items(output: &ReturnType) -> Option<(Type, Type)> {
+    let ReturnType::Type(_, output) = output else { return None };
+    let Type::ImplTrait(stream) = &**output else { return None };
+    stream.bounds.iter().find_map(|bound| {
+        let syn::TypeParamBound::Trait(bound) = bound else { return None };
+        let last = bound.path.segments.last().filter(|segment| segment.ident == "Stream")?;
+        let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+        arguments.args.iter().find_map(|argument| match argument {
+            GenericArgument::AssocType(item) if item.ident == "Item" => result_types(&item.ty),
+            _ => None,
+        })
+    })
+}
+
+/// `T` and `E` of a function that returns `Result<T, E>`.
 fn result(output: &ReturnType) -> Option<(Type, Type)> {
     let ReturnType::Type(_, output) = output else { return None };
-    let Type::Path(path) = &**output else { return None };
+    result_types(output)
+}
+
+fn result_types(ty: &Type) -> Option<(Type, Type)> {
+    let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|segment| segment.ident == "Result")?;
     let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
     let mut types = arguments.args.iter().filter_map(|argument| match argument {

@@ -8,7 +8,7 @@ use syn::{Ident, ImplItem, ItemImpl, Path, Type};
 
 use crate::attribute::{Errors, unknown};
 use crate::client;
-use crate::method::{Argument, Method};
+use crate::method::{Argument, Gives, Method};
 
 /// Names that the macros themselves use.
 const TAKEN: [&str; 3] = ["register", "entity", "new"];
@@ -170,17 +170,29 @@ fn arm(method: &Method) -> TokenStream {
                 arguments.push(quote!(state));
             }
             Argument::Context => arguments.push(quote!(context)),
+            Argument::Emitter(_) => arguments.push(quote!(&mut emitter)),
         }
     }
     if wants_context && !has_state {
         steps.extend(quote!(let context = call.context();));
     }
-    let (function, error) = (&method.name, &method.error);
+    let (function, error, reply) = (&method.name, &method.error, &method.reply);
+    // Before the state is borrowed, like the request.
+    let emitter = quote_spanned!(reply.span()=> let mut emitter = call.emitter::<#reply>()?;);
+    let (emitter, result) = match method.gives {
+        Gives::Reply => (quote!(), quote!(self.#function(#(#arguments),*).await)),
+        Gives::Items => (emitter, quote!(self.#function(#(#arguments),*).await)),
+        Gives::Stream { awaited } => {
+            let awaited = awaited.then(|| quote!(.await));
+            (emitter, quote!(emitter.forward(self.#function(#(#arguments),*) #awaited).await))
+        }
+    };
     let answer = quote_spanned!(error.span()=> call.answer::<_, #error>(result));
     quote! {
         #method => {
+            #emitter
             #steps
-            let result = self.#function(#(#arguments),*).await;
+            let result = #result;
             #answer
         }
     }

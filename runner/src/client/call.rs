@@ -21,7 +21,7 @@ use crate::message::{
 /// for: a volatile one refuses keys and times as `NotPersisted`.
 #[must_use = "a call does nothing until it is awaited, started or sent as a notification"]
 pub struct Call<T, E> {
-    client: EntityClient,
+    pub(super) client: EntityClient,
     parts: Result<Parts, entity::Error>,
     answer: PhantomData<fn() -> Result<T, E>>,
 }
@@ -132,7 +132,7 @@ impl<T, E> Call<T, E> {
         self.parts
     }
 
-    fn into_request(self, want: Want) -> Result<entity::Request, entity::Error> {
+    pub(super) fn into_request(self, want: Want) -> Result<entity::Request, entity::Error> {
         let parts = self.parts?;
         Ok(entity::Request {
             envelope: Envelope {

@@ -12,12 +12,17 @@
 //! | start now, and ask for the reply later | `let pending = call.start().await?` |
 //! | poll, join, interrupt | `pending.poll().await`, `pending.await`, `pending.interrupt().await` |
 //! | the same by id or key, in another process | [`EntityClient::pending`], [`EntityClient::keyed`] |
+//! | read a streamed reply item by item | `let mut items = call.stream().await?`, then `items.next().await` |
+//! | start a persisted stream, and read it later or again | `call.start().await?`, then `pending.stream().await?` |
+//! | go on after a given item, in another process | `client.pending(id).stream_after(last).await?` |
+//! | acknowledge chunks by hand | `items.by_hand()`, then `items.acknowledge().await?` or `pending.acknowledge(last).await?` |
 //!
 //! Whether a message is stored is the method's own affair. Without a key each call is a request of its own; its id makes
 //! deliveries of it that are repeated underway one request.
 
 mod call;
 mod error;
+mod items;
 mod pending;
 mod router;
 
@@ -34,6 +39,7 @@ use crate::shard::GroupName;
 pub use call::Call;
 pub(crate) use call::Parts;
 pub use error::Error;
+pub use items::{Items, Streamed};
 pub use pending::Pending;
 pub use router::{Router, Runtime};
 

@@ -16,8 +16,8 @@ use crate::store::Progress;
 #[derive(Debug)]
 #[must_use = "the request goes on by itself, but its reply is only known to who asks for it"]
 pub struct Pending<T, E> {
-    client: EntityClient,
-    id: RequestId,
+    pub(super) client: EntityClient,
+    pub(super) id: RequestId,
     answer: PhantomData<fn() -> Result<T, E>>,
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::entity::{Answer, Entity, Error, Host, InvalidDefinition, Request};
+use crate::entity::{Answer, Entity, Error, Host, InvalidDefinition, Replies, Request};
 use crate::message::snowflake::Exhausted;
-use crate::message::{IdempotencyKey, Outcome, RequestId, Snowflake};
+use crate::message::{IdempotencyKey, Outcome, RequestId, Sequence, Snowflake};
 use crate::shard::{GroupName, Slot};
 use crate::store::Progress;
 
@@ -21,6 +21,15 @@ pub trait Router: Send + Sync + 'static {
 
     /// Takes a message to its entity and waits for what its caller wants.
     async fn request(&self, request: Request) -> Answer;
+
+    /// Takes a message to an entity whose reply is a stream. Comes back once the message is on its way.
+    async fn stream(&self, request: Request) -> Result<Replies, Error>;
+
+    /// The items of a persisted stream after a given one, or else from the first that was not acknowledged; then its end.
+    async fn replies(&self, request: &RequestId, after: Option<Sequence>) -> Result<Replies, Error>;
+
+    /// Notes that the reader of a persisted stream has everything up to an item, which then need not be kept.
+    async fn acknowledge(&self, request: &RequestId, sequence: Sequence) -> Result<(), Error>;
 
     /// What is known of a persisted request.
     async fn progress(&self, request: &RequestId) -> Result<Progress, Error>;
@@ -71,6 +80,18 @@ impl Router for Host {
 
     async fn request(&self, request: Request) -> Answer {
         Host::request(self, request).await
+    }
+
+    async fn stream(&self, request: Request) -> Result<Replies, Error> {
+        Ok(Host::stream(self, request))
+    }
+
+    async fn replies(&self, request: &RequestId, after: Option<Sequence>) -> Result<Replies, Error> {
+        Host::replies(self, request, after).await
+    }
+
+    async fn acknowledge(&self, request: &RequestId, sequence: Sequence) -> Result<(), Error> {
+        Host::acknowledge(self, request, sequence).await
     }
 
     async fn progress(&self, request: &RequestId) -> Result<Progress, Error> {

@@ -2,21 +2,34 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt;
+
 use super::node::Inner;
-use super::wire;
-use crate::entity::{Error, ReplyTo};
-use crate::message::{Outcome, Sequence, Snowflake};
+use super::wire::{self, About, Asked};
+use crate::entity::{Delivered, Error, Part, Replies, ReplyTo, Want};
+use crate::message::{Outcome, RequestId, Sequence, Snowflake};
 use crate::shard::ownership::Location;
 use crate::shard::{Fence, ShardId};
-use crate::transport::{Inbound, Interrupt, Moved, Request, Responder};
+use crate::transport::{Inbound, Interrupt, Moved, NotSent, Request, Responder};
 
 /// Takes what peers ask to the entities here.
 pub(super) struct Door(pub(super) Arc<Inner>);
 
 impl Inbound for Door {
     fn request(&self, request: Request, responder: Responder) {
-        let request = wire::inward(request.envelope, request.resent);
         let inner = Arc::clone(&self.0);
+        let after = request.after;
+        let request = match wire::inward(request.envelope, request.resent) {
+            Asked::Entity(request) => request,
+            Asked::About(request, about) => {
+                responder.admit();
+                tokio::spawn(inner.tell(request, about, after, responder));
+                return;
+            }
+            Asked::Unknown(what) => {
+                return responder.end(Outcome::defect("Malformed", format!("this runner does not know {what}")));
+            }
+        };
         match inner.volatile_under(&request) {
             // Somebody else may own it by now, and a look at the database takes a while.
             Some(fence) if !inner.ownership.stands(&fence) => {
@@ -35,6 +48,7 @@ impl Inbound for Door {
         self.0.host.interrupt(interrupt.request);
     }
 
+    // What has to be stored of an acknowledgement is asked for; this one only lets the stream between the two runners go on.
     fn acknowledge(&self, _: Snowflake, _: Sequence) {}
 
     fn hint(&self, shard: ShardId) {
@@ -52,6 +66,15 @@ impl Inner {
         volatile: Option<Fence>,
     ) {
         let host = self.host.clone();
+        if request.want == Want::Stream {
+            responder.admit();
+            let replies = match volatile {
+                Some(fence) => self.guarded(fence, host.stream(request)),
+                None => host.stream(request),
+            };
+            tokio::spawn(async move { forward(&self, replies, responder).await });
+            return;
+        }
         let then = move |given: crate::entity::Answer| match volatile {
             Some(fence) if given.is_ok() && !self.ownership.stands(&fence) => {
                 tokio::spawn(async move {
@@ -63,6 +86,51 @@ impl Inner {
             _ => answer(&self, responder, given),
         };
         host.deliver(request, ReplyTo::Then(Box::new(then)));
+    }
+
+    /// Tells a peer about a persisted request.
+    async fn tell(
+        self: Arc<Self>,
+        request: RequestId,
+        about: About,
+        after: Option<Sequence>,
+        responder: Responder,
+    ) {
+        if about == About::Read {
+            return match self.host.replies(&request, after).await {
+                Ok(replies) => forward(&self, replies, responder).await,
+                Err(error) => answer(&self, responder, Err(error)),
+            };
+        }
+        let told = tokio::select! {
+            told = self.told(&request, about) => told,
+            () = responder.gone() => return,
+        };
+        answer(&self, responder, told.map(Delivered::Ended));
+    }
+}
+
+/// Sends the parts of a stream to a peer, as fast as that one reads. If it goes away, the stream is dropped.
+async fn forward(inner: &Inner, mut replies: Replies, responder: Responder) {
+    loop {
+        let part = tokio::select! {
+            part = replies.next() => part,
+            () = responder.gone() => return,
+        };
+        let chunk = match part {
+            Some(Ok(Part::Items(chunk))) => chunk,
+            Some(Ok(Part::End(outcome))) => return responder.end(outcome),
+            Some(Ok(Part::Accepted(id))) => return responder.end(wire::told(Delivered::Accepted(id))),
+            Some(Err(error)) => return answer(inner, responder, Err(error)),
+            None => return,
+        };
+        match responder.chunk(chunk).await {
+            Ok(()) => {}
+            Err(NotSent::CallerGone) => return,
+            Err(error @ NotSent::TooLarge { .. }) => {
+                return responder.end(Outcome::defect("ItemTooLarge", error.to_string()));
+            }
+        }
     }
 }
 

@@ -6,7 +6,9 @@
 
 mod inbound;
 mod node;
+mod request;
 mod route;
+mod stream;
 mod wire;
 
 pub use node::{Node, Options, Parts};

@@ -64,6 +64,8 @@ pub struct Node {
     running: Arc<tokio::sync::Mutex<Option<Running>>>,
 }
 
+/// Cheap to clone.
+#[derive(Clone)]
 pub(super) struct Inner {
     pub(super) host: Host,
     pub(super) ownership: Handle,

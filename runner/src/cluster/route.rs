@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::node::Inner;
-use super::wire;
+use super::wire::{self, About};
 use crate::client::Router;
-use crate::entity::{Answer, Error, Request};
+use crate::entity::{Answer, Error, Replies, Request};
 use crate::message::snowflake::Exhausted;
-use crate::message::{IdempotencyKey, Outcome, RequestId, Snowflake};
+use crate::message::{IdempotencyKey, Outcome, RequestId, Sequence, Snowflake};
 use crate::shard::ownership::Location;
 use crate::shard::{Fence, GroupName, ShardId, Slot};
 use crate::store::Progress;
@@ -88,7 +88,7 @@ impl Inner {
     }
 
     /// Waits until a shard is somewhere else than it was seen, or a little while: an owner that does not let go yet answers again.
-    async fn wait(&self, shard: &ShardId, seen: &Location, deadline: Instant) -> Result<(), Error> {
+    pub(super) async fn wait(&self, shard: &ShardId, seen: &Location, deadline: Instant) -> Result<(), Error> {
         let elsewhere = || Error::NotHere(shard.clone());
         if Instant::now() >= deadline {
             return Err(elsewhere());
@@ -108,7 +108,7 @@ enum Missed {
 }
 
 /// An error that comes again however often the request is sent.
-fn fatal(error: &transport::Error) -> Option<Error> {
+pub(super) fn fatal(error: &transport::Error) -> Option<Error> {
     match error {
         transport::Error::RequestTooLarge { .. } | transport::Error::Invalid(_) => {
             Some(Error::Codec { what: "the request", detail: error.to_string() })
@@ -127,6 +127,22 @@ impl Router for Inner {
         self.follow(request).await
     }
 
+    async fn stream(&self, request: Request) -> Result<Replies, Error> {
+        self.open(request).await
+    }
+
+    async fn replies(&self, request: &RequestId, after: Option<Sequence>) -> Result<Replies, Error> {
+        self.read(request, after)
+    }
+
+    async fn acknowledge(&self, request: &RequestId, sequence: Sequence) -> Result<(), Error> {
+        match self.ask(request, About::Acknowledge(sequence)).await? {
+            Outcome::Success(_) => Ok(()),
+            Outcome::Failure(failure) => Err(Error::Failed(failure)),
+            Outcome::Defect(defect) => Err(Error::Defect(defect)),
+        }
+    }
+
     async fn progress(&self, request: &RequestId) -> Result<Progress, Error> {
         Router::progress(&self.host, request).await
     }
@@ -141,7 +157,7 @@ impl Router for Inner {
     }
 
     async fn join(&self, request: &RequestId) -> Result<Outcome, Error> {
-        Router::join(&self.host, request).await
+        self.ask(request, About::Join).await
     }
 
     async fn interrupt(&self, request: &RequestId) -> Result<bool, Error> {

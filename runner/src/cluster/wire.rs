@@ -1,17 +1,48 @@
 //! What travels between runners beside the envelope.
 
-use crate::entity::{Caller, Delivered, Request, Want};
-use crate::message::{Envelope, Outcome, Snowflake, codec};
+use crate::entity::{self, Caller, Delivered, Part, Request, Want};
+use crate::message::{EntityAddress, Envelope, Outcome, RequestId, Sequence, Snowflake, codec};
 
 /// Headers that only runners see: they are taken off before a message is stored or handled.
 const WANT: &str = "cleat-want";
 const CALLER: &str = "cleat-caller";
+const ABOUT: &str = "cleat-about";
+const REQUEST: &str = "cleat-request";
+
+/// What one runner asks another about a persisted request, by its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum About {
+    /// Its end.
+    Join,
+    /// Its items after those that the asking one has, then its end.
+    Read,
+    /// That its reader has everything up to this item.
+    Acknowledge(Sequence),
+}
+
+/// What another runner asks.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// A message for an entity.
+    Entity(Request),
+    /// Something about a persisted request.
+    About(RequestId, About),
+    /// Something that this runner does not understand.
+    Unknown(String),
+}
 
 /// The envelope of a request for another runner.
 pub(super) fn outward(request: &Request) -> Envelope {
     let mut envelope = request.envelope.clone();
-    if request.want == Want::Acceptance {
-        envelope.headers.insert(WANT.to_owned(), "acceptance".to_owned());
+    // Whoever has one of these from outside does not speak for a runner.
+    envelope.headers.retain(|name, _| ![WANT, CALLER, ABOUT, REQUEST].contains(&name.as_str()));
+    let want = match request.want {
+        Want::Reply => None,
+        Want::Acceptance => Some("acceptance"),
+        Want::Stream => Some("stream"),
+    };
+    if let Some(want) = want {
+        envelope.headers.insert(WANT.to_owned(), want.to_owned());
     }
     if request.caller == Caller::Inside {
         envelope.headers.insert(CALLER.to_owned(), "inside".to_owned());
@@ -20,10 +51,64 @@ pub(super) fn outward(request: &Request) -> Envelope {
 }
 
 /// The request of an envelope from another runner.
-pub(super) fn inward(mut envelope: Envelope, resent: bool) -> Request {
-    let want = if envelope.headers.remove(WANT).is_some() { Want::Acceptance } else { Want::Reply };
+pub(super) fn inward(mut envelope: Envelope, resent: bool) -> Asked {
+    if let Some(about) = envelope.headers.remove(ABOUT) {
+        let request = envelope.headers.remove(REQUEST).unwrap_or_default();
+        return match (request.parse(), read_about(&about, &envelope.payload)) {
+            (Ok(request), Some(about)) => Asked::About(request, about),
+            _ => Asked::Unknown(format!("{about} of request {request:?}")),
+        };
+    }
+    let want = match envelope.headers.remove(WANT).as_deref() {
+        None => Want::Reply,
+        Some("acceptance") => Want::Acceptance,
+        Some("stream") => Want::Stream,
+        Some(other) => return Asked::Unknown(format!("a reply as {other:?}")),
+    };
     let caller = if envelope.headers.remove(CALLER).is_some() { Caller::Inside } else { Caller::Outside };
-    Request { envelope, caller, want, resent }
+    Asked::Entity(Request { envelope, caller, want, resent })
+}
+
+/// The envelope with which another runner is asked about a request. It has an id of its own, so that whoever goes away while it waits
+/// does not interrupt the request itself.
+pub(super) fn about(id: Snowflake, request: &RequestId, about: About) -> Result<Envelope, entity::Error> {
+    let (method, payload) = match about {
+        About::Join => ("join", Vec::new()),
+        About::Read => ("read", Vec::new()),
+        About::Acknowledge(sequence) => (
+            "acknowledge",
+            codec::encode(&sequence).map_err(|error| entity::Error::codec("a sequence", &error))?,
+        ),
+    };
+    Ok(Envelope {
+        id,
+        address: EntityAddress::new("cleat", "request")?,
+        method: method.to_owned(),
+        payload: payload.into(),
+        persisted: false,
+        key: None,
+        deliver_at: None,
+        uninterruptible: Default::default(),
+        trace: None,
+        headers: [(ABOUT.to_owned(), method.to_owned()), (REQUEST.to_owned(), request.to_string())].into(),
+    })
+}
+
+fn read_about(about: &str, payload: &[u8]) -> Option<About> {
+    match about {
+        "join" => Some(About::Join),
+        "read" => Some(About::Read),
+        "acknowledge" => codec::decode(payload).ok().map(About::Acknowledge),
+        _ => None,
+    }
+}
+
+/// What another runner has told at the end of a stream.
+pub(super) fn heard_of_stream(outcome: Outcome) -> Part {
+    match heard(Want::Stream, outcome) {
+        Delivered::Accepted(id) => Part::Accepted(id),
+        Delivered::Ended(outcome) => Part::End(outcome),
+    }
 }
 
 /// What another runner is told when a request got what it wanted.
@@ -38,7 +123,8 @@ pub(super) fn told(delivered: Delivered) -> Outcome {
 /// What another runner has told.
 pub(super) fn heard(want: Want, outcome: Outcome) -> Delivered {
     match (want, &outcome) {
-        (Want::Acceptance, Outcome::Success(id)) => {
+        // What a stream ends with is no number.
+        (Want::Acceptance | Want::Stream, Outcome::Success(id)) => {
             codec::decode::<Snowflake>(id).map_or(Delivered::Ended(outcome), Delivered::Accepted)
         }
         _ => Delivered::Ended(outcome),
@@ -64,14 +150,32 @@ mod tests {
             trace: None,
             headers: [("x".to_owned(), "y".to_owned())].into(),
         };
-        for want in [Want::Reply, Want::Acceptance] {
+        for want in [Want::Reply, Want::Acceptance, Want::Stream] {
             for caller in [Caller::Outside, Caller::Inside] {
                 let request = Request { envelope: envelope.clone(), caller, want, resent: false };
-                let there = inward(outward(&request), true);
+                let Asked::Entity(there) = inward(outward(&request), true) else { panic!("it is a message") };
                 assert_eq!((there.want, there.caller, there.resent), (want, caller, true));
                 assert_eq!(there.envelope, envelope);
             }
         }
+    }
+
+    #[test]
+    fn what_is_asked_about_a_request_survives_the_way() {
+        let request: RequestId = "default-1a2b-0f3c5d7e9a1b2c3d".parse().unwrap();
+        for asked in [About::Join, About::Read, About::Acknowledge(Sequence(7))] {
+            let envelope = about(Snowflake::new(1), &request, asked).unwrap();
+            let Asked::About(heard, what) = inward(envelope, false) else { panic!("it is about a request") };
+            assert_eq!((heard, what), (request.clone(), asked));
+        }
+    }
+
+    #[test]
+    fn nobody_outside_speaks_for_a_runner() {
+        let mut envelope = about(Snowflake::new(1), &"default-0000-0000000000000001".parse().unwrap(), About::Join);
+        let envelope = envelope.as_mut().unwrap().clone();
+        let request = Request { envelope, caller: Caller::Outside, want: Want::Reply, resent: false };
+        assert!(outward(&request).headers.is_empty());
     }
 
     #[test]

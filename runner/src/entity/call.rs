@@ -9,7 +9,8 @@ use serde::Serialize;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use super::state::State;
-use super::{Context, Definition, Refusal};
+use super::stream::Output;
+use super::{Context, Definition, Emitter, Refusal};
 use crate::message::{EntityAddress, Failure, Headers, Snowflake, codec};
 use crate::shard::Fence;
 
@@ -71,6 +72,7 @@ pub(super) enum Held {
 pub struct Call {
     pub(super) context: Context,
     pub(super) held: Held,
+    pub(super) output: Option<Arc<Output>>,
 }
 
 impl Call {
@@ -155,6 +157,17 @@ impl Call {
     /// Those of [`state_mut`](Self::state_mut).
     pub fn writing<T: 'static>(&mut self) -> Result<(&mut Context, &mut T), HandlerError> {
         Ok((&mut self.context, self.held.write()?))
+    }
+
+    /// What the items of a streamed reply are given to.
+    ///
+    /// # Errors
+    /// The method's definition does not say that its reply is a stream.
+    pub fn emitter<T: Serialize>(&self) -> Result<Emitter<T>, HandlerError> {
+        let output = self.output.clone().ok_or_else(|| {
+            HandlerError::failed("NotStreaming", "this method is not declared to give a stream of items")
+        })?;
+        Ok(Emitter::new(output))
     }
 
     /// Sends a one-way message: stored together with this handler's reply, or not at all.

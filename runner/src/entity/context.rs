@@ -1,11 +1,13 @@
 //! What a handler knows about its message, and what it may send.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::stream::Position;
 use super::{Error, HandlerError};
 use crate::client;
 use crate::message::{EntityAddress, Envelope, Headers, IdempotencyKey, Snowflake, codec};
@@ -21,6 +23,8 @@ pub struct Context {
     pub(super) effects: Commits,
     /// A message that could not be made. The handler has failed then, whatever it says.
     broken: Option<Error>,
+    /// Of a stream.
+    pub(super) position: Arc<Position>,
 }
 
 /// What commits with a handler's reply, besides its state.
@@ -46,7 +50,7 @@ pub(super) struct Outgoing {
 
 impl Context {
     pub(super) fn new(envelope: Envelope, attempt: i32, fence: Fence) -> Self {
-        Self { envelope, attempt, fence, effects: Commits::default(), broken: None }
+        Self { envelope, attempt, fence, effects: Commits::default(), broken: None, position: Arc::default() }
     }
 
     /// Who is asked.
@@ -77,6 +81,13 @@ impl Context {
     /// How many attempts have failed before this one.
     pub fn attempt(&self) -> i32 {
         self.attempt
+    }
+
+    /// Says that this handler of a stream goes on where earlier attempts ended, as [`Emitter::resume`](super::Emitter::resume) does.
+    ///
+    /// Comes back with how many items are stored: the number, counted from 0, of the item to give next.
+    pub fn resume(&self) -> u64 {
+        self.position.resume()
     }
 
     /// What to show to systems outside that can refuse a writer of an earlier epoch.

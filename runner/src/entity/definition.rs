@@ -128,6 +128,8 @@ pub struct Method {
     pub retry: Option<Retry>,
     /// How long one attempt may take.
     pub timeout: Option<Duration>,
+    /// Whether the reply is a stream of items.
+    pub stream: bool,
 }
 
 impl Method {
@@ -141,6 +143,7 @@ impl Method {
             uninterruptible: Uninterruptible::No,
             retry: None,
             timeout: None,
+            stream: false,
         }
     }
 
@@ -185,6 +188,12 @@ impl Method {
     #[must_use]
     pub fn backoff(self, backoff: Duration) -> Self {
         Self { retry: Some(Retry { backoff, ..self.retry.unwrap_or_default() }), ..self }
+    }
+
+    /// The same with a reply that is a stream of items.
+    #[must_use]
+    pub fn streaming(self) -> Self {
+        Self { stream: true, ..self }
     }
 
     /// The same with so much time for one attempt.

@@ -44,6 +44,50 @@ pub enum Error {
         /// What was asked.
         method: String,
     },
+    /// The method's reply is a stream, and one reply was asked for.
+    #[error("method {method} of {entity_type} streams its reply: read it as a stream")]
+    Streams {
+        /// The type.
+        entity_type: EntityType,
+        /// What was asked.
+        method: String,
+    },
+    /// The method gives one reply, and a stream was asked for.
+    #[error("method {method} of {entity_type} gives one reply: it cannot be read as a stream")]
+    NotStreaming {
+        /// The type.
+        entity_type: EntityType,
+        /// What was asked.
+        method: String,
+    },
+    /// An item of a stream is larger than any may be.
+    #[error(
+        "item {number} of the stream has {size} bytes, and at most {limit} are allowed: give it in smaller parts"
+    )]
+    ItemTooLarge {
+        /// Its number, counted from 0.
+        number: i64,
+        /// What it has.
+        size: usize,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// A stream has more items than can be counted.
+    #[error("the stream has more than {limit} items: end it, and begin another one")]
+    StreamTooLong {
+        /// How many there may be.
+        limit: i32,
+    },
+    /// Items were acknowledged by somebody else before this reader had them.
+    #[error("items {from} to {to} of request {request} were acknowledged by another reader and are not kept")]
+    Acknowledged {
+        /// The request.
+        request: Snowflake,
+        /// The first item that is missing.
+        from: i64,
+        /// The last one.
+        to: i64,
+    },
     /// The entity waits, directly or through others, for the caller.
     #[error("{0} is waiting for this very call: a call back into its own chain would wait for ever")]
     Deadlock(EntityAddress),
@@ -88,6 +132,11 @@ impl Error {
             Self::UnknownMethod { .. } => "UnknownMethod",
             Self::NotPermitted { .. } => "NotPermitted",
             Self::NotPersisted { .. } => "NotPersisted",
+            Self::Streams { .. } => "Streams",
+            Self::NotStreaming { .. } => "NotStreaming",
+            Self::ItemTooLarge { .. } => "ItemTooLarge",
+            Self::StreamTooLong { .. } => "StreamTooLong",
+            Self::Acknowledged { .. } => "Acknowledged",
             Self::Deadlock(_) => "Deadlock",
             Self::Interrupted(_) => "Interrupted",
             Self::NoSuchRequest(_) => "NoSuchRequest",

@@ -9,12 +9,13 @@ use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::job::{Answer, Caller, Delivered, ReplyTo, Request, Waiter, Want};
+use super::job::{Answer, Caller, Delivered, Reading, ReplyTo, Request, Waiter, Want};
 use super::registry::Registry;
 use super::shard::Shard;
+use super::stream::{self, Limits, Replies};
 use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, RegistrationEvent, Retry, Visibility};
 use crate::message::snowflake::{Exhausted, Generator};
-use crate::message::{EntityType, Outcome, RequestId, Snowflake};
+use crate::message::{EntityType, Outcome, RequestId, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName, ShardId, ShardMap};
 use crate::store::{self, Message, Page, Store, Wake};
 
@@ -37,6 +38,8 @@ pub struct Options {
     pub sweep: Duration,
     /// How often the lease on the machine number of its ids is prolonged. It lasts an hour.
     pub machine_renewal: Duration,
+    /// How much of a streamed reply is held in memory.
+    pub streams: Limits,
 }
 
 impl Default for Options {
@@ -50,6 +53,7 @@ impl Default for Options {
             horizon: Duration::from_secs(60),
             sweep: Duration::from_secs(30),
             machine_renewal: Duration::from_secs(15 * 60),
+            streams: Limits::default(),
         }
     }
 }
@@ -218,16 +222,48 @@ impl Host {
     /// # Errors
     /// [`Error::NoSuchRequest`] if nobody knows it, [`Error::NotHere`] if its shard is served elsewhere; the store's.
     pub async fn join(&self, request: &RequestId) -> Result<Outcome, Error> {
-        let group = &request.group;
-        let map = self.0.map(group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
-        let id = map.shard_at(request.slot);
-        let shard = self.0.shard(&id).ok_or_else(|| Error::NotHere(id.clone()))?;
-        let (waiter, answer) = oneshot::channel();
-        shard.join(request.id, Waiter::new(Want::Reply, id.clone(), ReplyTo::Waiter(waiter))).await;
-        match answer.await.unwrap_or(Err(Error::Store(store::Error::Closed)))? {
+        let shard = self.0.shard_of(request)?;
+        let id = shard.fence.shard.clone();
+        match shard.end_of(request.id).await.await.unwrap_or(Err(Error::Store(store::Error::Closed)))? {
             Delivered::Ended(outcome) => Ok(outcome),
             // Only those who are content with it are told so.
             Delivered::Accepted(_) => Err(Error::Lost(id)),
+        }
+    }
+
+    /// Takes a message to a method that streams. It is delivered now, and what comes back is read from the replies.
+    pub fn stream(&self, request: Request) -> Replies {
+        let (inlet, outlet) = stream::pipe(self.0.options.streams, 0);
+        let (end, ended) = oneshot::channel();
+        let request = Request { want: Want::Stream, ..request };
+        self.deliver(request, ReplyTo::Reader(Reading { inlet, end }));
+        stream::volatile(outlet, ended)
+    }
+
+    /// The items of a persisted stream after a given one, then its end. Without one it begins with the first that was not
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// [`Error::NotHere`] if its shard is served elsewhere; all else comes with the replies.
+    pub async fn replies(&self, request: &RequestId, after: Option<Sequence>) -> Result<Replies, Error> {
+        let shard = self.0.shard_of(request)?;
+        let after = match after {
+            Some(last) => Some(last),
+            None => shard.store().watermark(request.id).await?.acked,
+        };
+        let end = shard.end_of(request.id).await;
+        Ok(stream::reading(shard, request.id, after, end))
+    }
+
+    /// Notes that the reader of a persisted stream has everything up to an item, which then need not be kept.
+    ///
+    /// # Errors
+    /// [`Error::NotHere`] if its shard is served elsewhere; the store's.
+    pub async fn acknowledge(&self, request: &RequestId, sequence: Sequence) -> Result<(), Error> {
+        let shard = self.0.shard_of(request)?;
+        match shard.acknowledge(request.id, sequence).await {
+            Err(store::Error::Fenced { shard }) => Err(Error::NotHere(shard)),
+            acknowledged => Ok(acknowledged?),
         }
     }
 
@@ -287,6 +323,14 @@ impl Inner {
 
     fn take(&self, id: &ShardId) -> Option<Arc<Shard>> {
         self.shards.write().unwrap_or_else(PoisonError::into_inner).remove(id)
+    }
+
+    /// The shard of a request, if it is served here.
+    fn shard_of(&self, request: &RequestId) -> Result<Arc<Shard>, Error> {
+        let group = &request.group;
+        let map = self.map(group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
+        let id = map.shard_at(request.slot);
+        self.shard(&id).ok_or(Error::NotHere(id))
     }
 
     fn all_shards(&self) -> Vec<Arc<Shard>> {
@@ -352,6 +396,7 @@ impl Inner {
                 private: method.visibility == Visibility::Private,
             });
         }
+        check_stream(request, method)?;
         let wants_store = envelope.deliver_at.is_some() || envelope.key.is_some();
         if method.delivery == Delivery::Volatile && wants_store {
             return Err(Error::NotPersisted {
@@ -504,6 +549,21 @@ impl Inner {
                 tracing::warn!(error = &error as &dyn std::error::Error, "open work could not be read");
             }
         }
+    }
+}
+
+/// Checks that a caller who wants one reply does not get a stream, nor the other way round.
+fn check_stream(request: &Request, method: &super::Method) -> Result<(), Error> {
+    let address = &request.envelope.address;
+    let (entity_type, asked) = (address.entity_type.clone(), request.envelope.method.clone());
+    match (request.want, method.stream) {
+        (Want::Reply, true) => Err(Error::Streams { entity_type, method: asked }),
+        // Nobody would read it.
+        (Want::Acceptance, true) if method.delivery == Delivery::Volatile => {
+            Err(Error::Streams { entity_type, method: asked })
+        }
+        (Want::Stream, false) => Err(Error::NotStreaming { entity_type, method: asked }),
+        _ => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Notify, oneshot};
 
 use super::Error;
+use super::stream::Inlet;
 use crate::message::{Envelope, Outcome, Snowflake};
 use crate::shard::ShardId;
 use crate::store::Message;
@@ -39,6 +40,8 @@ pub enum Want {
     Reply,
     /// That the message is in good hands: stored if it is persisted, otherwise in the mailbox.
     Acceptance,
+    /// The reply item by item, of a method that streams. A persisted one is only accepted: its items are read by its id.
+    Stream,
 }
 
 /// What a caller gets.
@@ -57,6 +60,8 @@ pub type Answer = Result<Delivered, Error>;
 pub enum ReplyTo {
     /// To a task that waits.
     Waiter(oneshot::Sender<Answer>),
+    /// To a task that reads items until then.
+    Reader(Reading),
     /// To whatever is to be done with it. It must not block.
     Then(Box<dyn FnOnce(Answer) + Send + Sync>),
 }
@@ -66,9 +71,21 @@ impl ReplyTo {
         match self {
             // Whoever waits no longer needs no answer.
             Self::Waiter(waiter) => drop(waiter.send(answer)),
+            Self::Reader(reading) => {
+                let Reading { inlet, end } = reading;
+                // Whoever reads looks for the end when there is no more to come.
+                drop(inlet);
+                let _ = end.send(answer);
+            }
             Self::Then(then) => then(answer),
         }
     }
+}
+
+/// Where the items and the end of a stream go.
+pub struct Reading {
+    pub(super) inlet: Inlet,
+    pub(super) end: oneshot::Sender<Answer>,
 }
 
 /// Somebody waits for a request. Whoever drops it without an answer tells them that the shard was lost.
@@ -86,6 +103,22 @@ impl Waiter {
     /// Whether it is enough for them to know that the message is in good hands.
     pub(super) fn is_content_with_acceptance(&self) -> bool {
         self.want == Want::Acceptance
+    }
+
+    /// The same for a persisted request: those who read wait until it is stored, and then read it by its id.
+    pub(super) fn of_persisted(mut self) -> Self {
+        if self.want == Want::Stream {
+            self.want = Want::Acceptance;
+        }
+        self
+    }
+
+    /// Where the items of a volatile stream go.
+    pub(super) fn inlet(&self) -> Option<Inlet> {
+        match &self.reply_to {
+            Some(ReplyTo::Reader(reading)) => Some(reading.inlet.clone()),
+            _ => None,
+        }
     }
 
     pub(super) fn answer(mut self, answer: Answer) {

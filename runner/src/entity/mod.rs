@@ -20,6 +20,7 @@ mod retry;
 mod run;
 mod shard;
 mod state;
+mod stream;
 mod turn;
 
 pub use call::{Call, Entity, Handler, HandlerError};
@@ -29,7 +30,8 @@ pub use definition::{
 };
 pub use error::Error;
 pub use host::{Host, Options};
-pub use job::{Answer, Caller, Delivered, ReplyTo, Request, Want};
+pub use job::{Answer, Caller, Delivered, Reading, ReplyTo, Request, Want};
 pub use refusal::{Never, OrRetry, Refusal};
 pub use registry::RegistrationEvent;
 pub use state::StateType;
+pub use stream::{Emitter, Limits, Part, Replies};

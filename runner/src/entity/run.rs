@@ -1,6 +1,7 @@
 //! One message through its handler, with all its attempts.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use super::definition::{Access, Method};
 use super::job::{Job, Origin};
 use super::retry::Next;
 use super::shard::Shard;
+use super::stream::{Stop, Streaming};
 use crate::message::Outcome;
 use crate::store::{self, Attempt, Change, Committed, Write};
 
@@ -55,6 +57,10 @@ enum Tried {
     /// Worth another attempt.
     Failed(String),
     Interrupted,
+    /// The shard goes elsewhere, and what it gave so far is stored.
+    Parted,
+    /// The database failed while its items were to be stored.
+    Broken(store::Error),
 }
 
 /// Handles a message until it has ended, one way or the other.
@@ -63,6 +69,8 @@ pub(super) async fn run(me: Arc<Activation>, shard: Arc<Shard>, mut job: Job, me
         let error = match attempt(&me, &shard, &job, &method).await {
             Tried::Ended(ended) => return Done::Ended(job, ended),
             Tried::Interrupted => return Done::Interrupted(job),
+            Tried::Parted => return Done::Parked(job),
+            Tried::Broken(error) => return Done::Broken(job, error),
             Tried::Failed(error) if !job.persisted => {
                 let outcome = Outcome::defect("Crashed", error);
                 return Done::Ended(job, Ended::only(outcome));
@@ -110,35 +118,74 @@ async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &M
         Origin::Stored { attempt } => attempt,
         Origin::Fresh { .. } => 0,
     };
-    let context = Context::new(job.message.envelope.clone(), attempt, shard.fence.clone());
-    let mut call = Call { context, held };
-    let handled = tokio::select! {
-        biased;
-        () = interrupted(job, method) => None,
-        handled = limited(method, AssertUnwindSafe(body.handler.handle(&mut call)).catch_unwind()) => Some(handled),
+    let mut streaming = match Streaming::begin(shard, job, method).await {
+        Ok(streaming) => streaming,
+        Err(error) => return Tried::Broken(error),
     };
-    let Call { held, context: Context { effects, .. } } = call;
+    let mut context = Context::new(job.message.envelope.clone(), attempt, shard.fence.clone());
+    context.position = streaming.position();
+    let mut call = Call { context, held, output: streaming.output.clone() };
+    let mut storing = pin!(streaming.take_pump());
+    let mut stored = None;
+    let handled = {
+        let mut handling =
+            pin!(limited(method, AssertUnwindSafe(body.handler.handle(&mut call)).catch_unwind()));
+        tokio::select! {
+            biased;
+            () = interrupted(job, method) => Handled::Interrupted,
+            stop = streaming.stop(shard, job, method) => Handled::Stopped(stop),
+            // It ends before the handler only if it fails.
+            result = &mut storing, if streaming.is_stored() => {
+                stored = Some(result);
+                Handled::Interrupted
+            }
+            handled = &mut handling => handled.map_or(Handled::TookTooLong, Handled::Returned),
+        }
+    };
+    let Call { held, context: Context { effects, .. }, output } = call;
+    // What the handler gave is stored before anything else becomes of it, so that another attempt goes on after it.
+    drop((output, streaming));
+    let stored = match stored {
+        Some(stored) => stored,
+        None => storing.await,
+    };
+    if let Err(error) = stored {
+        revert(held);
+        return Tried::Broken(error);
+    }
     match handled {
-        Some(Some(Ok(Ok(reply)))) => ended(reply, held, effects),
-        Some(Some(Ok(Err(error)))) => {
+        Handled::Returned(Ok(Ok(reply))) => ended(reply, held, effects),
+        Handled::Returned(Ok(Err(error))) | Handled::Stopped(Stop::Fault(error)) => {
             revert(held);
             refused(error)
         }
-        Some(Some(Err(panic))) => {
+        Handled::Returned(Err(panic)) => {
             drop(held);
             // Whatever the handler keeps in memory may be half done.
             me.crash().await;
             Tried::Failed(format!("the handler panicked: {}", message_of(panic.as_ref())))
         }
-        Some(None) => {
+        Handled::TookTooLong => {
             revert(held);
             Tried::Failed(format!("the handler took longer than {:?}", method.timeout.unwrap_or_default()))
         }
-        None => {
+        Handled::Interrupted | Handled::Stopped(Stop::ReaderGone) => {
             revert(held);
             Tried::Interrupted
         }
+        Handled::Stopped(Stop::Parted) => {
+            revert(held);
+            Tried::Parted
+        }
     }
+}
+
+/// How a handler came to its end.
+enum Handled {
+    Returned(std::thread::Result<Result<Bytes, HandlerError>>),
+    TookTooLong,
+    Interrupted,
+    Stopped(Stop),
 }
 
 async fn limited<F: Future>(method: &Method, handling: F) -> Option<F::Output> {

@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::activation::Activation;
 use super::host::{Inner, Options};
-use super::job::{Delivered, Job, Origin, Waiter};
+use super::job::{Answer, Delivered, Job, Origin, ReplyTo, Waiter, Want};
 use super::registry::Kind;
 use super::requests::{Entry, Requests};
+use super::stream::Feeds;
 use super::{Delivery, Error};
-use crate::message::{EntityAddress, EntityType, Outcome, Snowflake};
+use crate::message::{EntityAddress, EntityType, Outcome, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName};
 use crate::store::{self, Change, Committed, Message, Progress, Store, Stored, Write};
 
@@ -25,6 +27,8 @@ pub(super) struct Shard {
     options: Options,
     activations: Mutex<HashMap<EntityAddress, Arc<Activation>>>,
     requests: Mutex<Requests>,
+    /// The streams that are written or read here.
+    pub(super) feeds: Feeds,
     tasks: TaskTracker,
     /// Nothing new is started.
     pub(super) closing: CancellationToken,
@@ -41,6 +45,7 @@ impl Shard {
             options: inner.options.clone(),
             activations: Mutex::default(),
             requests: Mutex::default(),
+            feeds: Feeds::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             aborting: CancellationToken::new(),
@@ -49,6 +54,10 @@ impl Shard {
 
     pub(super) fn store(&self) -> &dyn Store {
         self.store.as_ref()
+    }
+
+    pub(super) fn shared_store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
     }
 
     pub(super) fn options(&self) -> &Options {
@@ -91,7 +100,7 @@ impl Shard {
         let method = kind.definition().methods.get(&message.envelope.method);
         let persisted = method.is_some_and(|method| method.delivery == Delivery::Persisted);
         let (interrupt, waiter) = if persisted {
-            match self.requests().enter(&message, Some(waiter)) {
+            match self.requests().enter(&message, Some(waiter.of_persisted())) {
                 Entry::New(interrupt) => (interrupt, None),
                 Entry::Known => return,
             }
@@ -300,6 +309,24 @@ impl Shard {
             Err(error) => Err(Error::Store(error)),
         };
         self.requests().answer_absent(id, &answer);
+    }
+
+    /// Where the end of a request will come from, as [`join`](Self::join) says it.
+    pub(super) async fn end_of(self: &Arc<Self>, id: Snowflake) -> oneshot::Receiver<Answer> {
+        let (waiter, answer) = oneshot::channel();
+        let shard = self.fence.shard.clone();
+        self.join(id, Waiter::new(Want::Reply, shard, ReplyTo::Waiter(waiter))).await;
+        answer
+    }
+
+    /// Notes that the reader of a stream has everything up to an item.
+    pub(super) async fn acknowledge(&self, request: Snowflake, sequence: Sequence) -> Result<(), store::Error> {
+        let write = Write::one(self.fence.clone(), Change::Ack { request, sequence });
+        let acknowledged = self.store.commit(write).await.map(|_| ());
+        if let Err(store::Error::Fenced { .. }) = acknowledged {
+            self.fenced();
+        }
+        acknowledged
     }
 
     /// Interrupts a request, if it is in memory.

@@ -168,7 +168,9 @@ impl Turn {
             };
             let alone = method.access == Access::Write;
             let blocked = self.exclusive || (alone && !self.running.is_empty());
-            if blocked || !self.me.kind.concurrency.allows(self.running.len()) {
+            // What a stream shows of the state is seen before its end, so it has to be committed before it begins.
+            let ahead = method.stream && method.access != Access::None && !self.committing.is_empty();
+            if blocked || ahead || !self.me.kind.concurrency.allows(self.running.len()) {
                 return;
             }
             let Some(job) = self.ready.pop_front() else { return };
@@ -221,7 +223,9 @@ impl Turn {
             }
             Done::Parked(job) => {
                 let shard = self.shard.fence.shard.clone();
-                self.shard.refuse(job, Error::NotHere(shard));
+                // What is volatile has begun, and cannot go on elsewhere.
+                let error = if job.persisted { Error::NotHere(shard) } else { Error::Lost(shard) };
+                self.shard.refuse(job, error);
             }
             Done::Duplicate(job, committed) => self.shard.duplicate(job, committed),
             Done::Broken(job, error) => self.broken(job, error).await,
@@ -377,7 +381,7 @@ fn enter(shard: &Arc<Shard>, method: &Method, mut job: Job) -> Result<Job, BoxFu
         return Ok(job);
     }
     let shard = Arc::clone(shard);
-    if method.effects == Effects::Outside || shard.is_awaited_for_acceptance(job.id()) {
+    if method.effects == Effects::Outside || method.stream || shard.is_awaited_for_acceptance(job.id()) {
         // Storing finds duplicates by itself. The write is queued now, in the order of the messages.
         let write = Write::one(shard.fence.clone(), Change::Accept(job.message.clone()));
         return Err(async move {

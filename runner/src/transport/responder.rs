@@ -1,5 +1,6 @@
 //! How a request is answered.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,18 +20,17 @@ pub(super) struct Served {
     flow: Mutex<Flow>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Flow {
-    /// The last acknowledged chunk; -1 before the first.
-    acknowledged: i64,
+    /// The chunks that were sent and are not acknowledged. Their numbers need not be consecutive.
+    sent: VecDeque<Sequence>,
     gone: bool,
     wakers: Vec<Waker>,
 }
 
 impl Served {
-    pub fn new(request: Snowflake, after: Option<Sequence>) -> Self {
-        let acknowledged = after.map_or(-1, |sequence| i64::from(sequence.0));
-        Self { request, flow: Mutex::new(Flow { acknowledged, gone: false, wakers: Vec::new() }) }
+    pub fn new(request: Snowflake) -> Self {
+        Self { request, flow: Mutex::default() }
     }
 
     fn flow(&self) -> MutexGuard<'_, Flow> {
@@ -46,7 +46,7 @@ impl Served {
     }
 
     pub fn acknowledge(&self, sequence: Sequence) {
-        self.change(|flow| flow.acknowledged = flow.acknowledged.max(i64::from(sequence.0)));
+        self.change(|flow| while flow.sent.pop_front_if(|sent| *sent <= sequence).is_some() {});
     }
 
     /// Nobody waits for the answer any more.
@@ -142,22 +142,23 @@ impl Responder {
     /// # Errors
     /// [`NotSent`]: the chunk was not sent. The stream can go on if it was too large.
     pub async fn chunk(&self, chunk: Chunk) -> Result<(), NotSent> {
-        let sequence = i64::from(chunk.sequence.0);
+        let sequence = chunk.sequence;
         let frame = wire::chunk(self.call, chunk);
         let (size, limit) = (frame.encoded_len(), self.session.frame_limit);
         if size > limit {
             return Err(NotSent::TooLarge { size, limit });
         }
-        let window = i64::from(self.session.chunk_window);
+        let window = usize::from(self.session.chunk_window);
         let room = |flow: &Flow| match flow.gone {
             true => Some(Err(NotSent::CallerGone)),
-            false => (sequence - flow.acknowledged <= window).then_some(Ok(())),
+            false => (flow.sent.len() < window).then_some(Ok(())),
         };
         self.served.until(room).await?;
         self.ready().await;
         if self.is_gone() {
             return Err(NotSent::CallerGone);
         }
+        self.served.flow().sent.push_back(sequence);
         self.session.push(&frame);
         Ok(())
     }

@@ -146,7 +146,7 @@ impl Session {
             return self.push(&wire::rejected(call, Reason::Resent, text));
         }
         let after = after.map(Sequence);
-        let served = Arc::new(Served::new(envelope.id, after));
+        let served = Arc::new(Served::new(envelope.id));
         self.link.lock().side.calls.insert(call, Arc::clone(&served));
         let from = Arc::clone(&self.peer);
         let responder = Responder::new(Arc::clone(self), served, call);
