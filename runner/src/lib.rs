@@ -10,6 +10,7 @@ pub mod entity;
 pub mod lease;
 pub mod message;
 pub mod shard;
+pub mod singleton;
 pub mod store;
 pub mod transport;
 

@@ -15,6 +15,7 @@ use crate::lease::{Clock, Leases};
 use crate::message::snowflake::Generator;
 use crate::shard::Fence;
 use crate::shard::ownership::{self, Handle, NotOpened, Progress, Service, Together};
+use crate::singleton::{self, Singleton, Singletons};
 use crate::store::{self, Store};
 use crate::transport::{self, Identity, Peers, Present, Server, Verify};
 
@@ -25,6 +26,8 @@ pub struct Options {
     pub ownership: ownership::Options,
     /// How it runs entities.
     pub entities: entity::Options,
+    /// How it runs singletons.
+    pub singletons: singleton::Options,
     /// How it talks to its peers.
     pub transport: transport::Options,
     /// The UID of the cluster.
@@ -33,6 +36,21 @@ pub struct Options {
     pub version: Arc<str>,
     /// How long a request is followed while its shard moves.
     pub patience: Duration,
+}
+
+impl Options {
+    /// The defaults for a runner of a cluster.
+    pub fn new(ownership: ownership::Options, cluster: impl Into<Arc<str>>) -> Self {
+        Self {
+            ownership,
+            entities: entity::Options::default(),
+            singletons: singleton::Options::default(),
+            transport: transport::Options::default(),
+            cluster: cluster.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            patience: Duration::from_secs(30),
+        }
+    }
 }
 
 /// What a runner is made of.
@@ -60,7 +78,8 @@ pub struct Parts {
 /// the patience ends, a volatile one as long as it was certainly not run.
 #[derive(Clone)]
 pub struct Node {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
+    singletons: Singletons,
     running: Arc<tokio::sync::Mutex<Option<Running>>>,
 }
 
@@ -97,6 +116,7 @@ impl Node {
         let host = Host::new(Arc::clone(&store), ids, options.entities);
         let peers = Peers::new(identity.clone(), credential, options.transport.clone());
         let epochs = Arc::new(Arc::clone(&store));
+        let timing = options.ownership.timing;
         let service = Service::new(
             options.ownership,
             ownership::Parts { leases, epochs, clock, peers: Some(peers.clone()), metrics },
@@ -112,8 +132,18 @@ impl Node {
         let listening = CancellationToken::new();
         let server = Server::new(identity, verify, Arc::new(Door(Arc::clone(&inner))), options.transport);
         let serving = server.serve(listener, listening.clone());
+        let singletons = Singletons::new(
+            options.singletons,
+            singleton::Parts {
+                host: host.clone(),
+                router: Arc::<Inner>::clone(&inner),
+                ownership: ownership.clone(),
+                timing,
+            },
+        );
         // What is opened later may ask what is opened earlier.
-        let hosts: Vec<Arc<dyn ownership::Host>> = vec![Arc::new(Served(host.clone()))];
+        let hosts: Vec<Arc<dyn ownership::Host>> =
+            vec![Arc::new(Served(host.clone())), Arc::new(singletons.clone())];
         let running = Running {
             owner: tokio::spawn(service.run(Arc::new(Together::new(hosts)))),
             server: tokio::spawn(async move {
@@ -128,7 +158,7 @@ impl Node {
             listening,
             store,
         };
-        Ok(Self { inner, running: Arc::new(tokio::sync::Mutex::new(Some(running))) })
+        Ok(Self { inner, singletons, running: Arc::new(tokio::sync::Mutex::new(Some(running))) })
     }
 
     /// What it serves.
@@ -139,6 +169,19 @@ impl Node {
     /// What it owns, and where everything else is.
     pub fn ownership(&self) -> &Handle {
         &self.inner.ownership
+    }
+
+    /// Registers something of which the cluster runs exactly one, now or at any later time. Each runner of its group registers it.
+    ///
+    /// # Errors
+    /// [`singleton::Error`] says what is wrong with it.
+    pub fn register_singleton(&self, singleton: Singleton) -> Result<(), singleton::Error> {
+        self.singletons.register(singleton)
+    }
+
+    /// The names of the singletons that run on this runner now.
+    pub fn running_singletons(&self) -> Vec<String> {
+        self.singletons.running()
     }
 
     /// Hands over what it owns, answers for a moment longer, and stops. Can be called any number of times.

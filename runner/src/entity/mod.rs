@@ -32,4 +32,6 @@ pub use host::{Host, Options};
 pub use job::{Answer, Caller, Delivered, ReplyTo, Request, Want};
 pub use refusal::{Never, OrRetry, Refusal};
 pub use registry::RegistrationEvent;
+pub(crate) use retry::Next;
+pub(crate) use run::panic_message;
 pub use state::StateType;
