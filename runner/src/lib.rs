@@ -6,6 +6,7 @@
 
 pub mod client;
 pub mod cluster;
+pub mod cron;
 pub mod entity;
 pub mod lease;
 pub mod message;

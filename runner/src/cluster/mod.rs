@@ -9,4 +9,4 @@ mod node;
 mod route;
 mod wire;
 
-pub use node::{Node, Options, Parts};
+pub use node::{Node, NotStarted, Options, Parts};

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inbound::Door;
 use crate::client::{Router, Runtime};
+use crate::cron::{self, Cron, Crons};
 use crate::entity::{self, Entity, Host, InvalidDefinition};
 use crate::lease::{Clock, Leases};
 use crate::message::snowflake::Generator;
@@ -71,6 +72,17 @@ pub struct Parts {
     pub metrics: ownership::Metrics,
 }
 
+/// Why a runner did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    /// The store gave no machine number for ids.
+    #[error("the store gives this runner no number for its ids")]
+    Store(#[from] store::Error),
+    /// A type of entity that is always there could not be registered.
+    #[error("a built-in type of entity could not be registered")]
+    BuiltIn(#[from] InvalidDefinition),
+}
+
 /// One runner of a cluster. Cheap to clone.
 ///
 /// # Guarantees
@@ -80,6 +92,7 @@ pub struct Parts {
 pub struct Node {
     pub(super) inner: Arc<Inner>,
     singletons: Singletons,
+    crons: Crons,
     running: Arc<tokio::sync::Mutex<Option<Running>>>,
 }
 
@@ -104,8 +117,8 @@ impl Node {
     /// Starts a runner: it listens, takes its lock, and serves the shards that are its own.
     ///
     /// # Errors
-    /// The store's, if it cannot lease a machine number.
-    pub async fn start(options: Options, parts: Parts) -> Result<Self, store::Error> {
+    /// [`NotStarted`] says which part could not.
+    pub async fn start(options: Options, parts: Parts) -> Result<Self, NotStarted> {
         let Parts { store, leases, clock, listener, credential, verify, metrics } = parts;
         let ids = Arc::new(Generator::new(store.lease_machine().await?));
         let identity = Identity {
@@ -129,6 +142,8 @@ impl Node {
             patience: options.patience,
             again: Duration::from_millis(100),
         });
+        let groups: Vec<_> = host.maps().iter().map(|map| map.group().clone()).collect();
+        let crons = Crons::new(&Arc::clone(&inner), &groups)?;
         let listening = CancellationToken::new();
         let server = Server::new(identity, verify, Arc::new(Door(Arc::clone(&inner))), options.transport);
         let serving = server.serve(listener, listening.clone());
@@ -136,7 +151,7 @@ impl Node {
             options.singletons,
             singleton::Parts {
                 host: host.clone(),
-                router: Arc::<Inner>::clone(&inner),
+                router: inner.router(),
                 ownership: ownership.clone(),
                 timing,
             },
@@ -158,7 +173,7 @@ impl Node {
             listening,
             store,
         };
-        Ok(Self { inner, singletons, running: Arc::new(tokio::sync::Mutex::new(Some(running))) })
+        Ok(Self { inner, singletons, crons, running: Arc::new(tokio::sync::Mutex::new(Some(running))) })
     }
 
     /// What it serves.
@@ -177,6 +192,19 @@ impl Node {
     /// [`singleton::Error`] says what is wrong with it.
     pub fn register_singleton(&self, singleton: Singleton) -> Result<(), singleton::Error> {
         self.singletons.register(singleton)
+    }
+
+    /// Makes a cron what is said here, now or at any later time, and comes back once that is stored.
+    ///
+    /// # Errors
+    /// [`cron::Error`] says what is wrong with it, or that it could not be stored.
+    pub async fn register_cron(&self, cron: Cron) -> Result<(), cron::Error> {
+        self.crons.register(cron).await
+    }
+
+    /// The crons of the cluster.
+    pub fn crons(&self) -> &Crons {
+        &self.crons
     }
 
     /// The names of the singletons that run on this runner now.
@@ -200,11 +228,21 @@ impl Node {
 
 impl Runtime for Node {
     fn register_entity(&self, entity: Arc<dyn Entity>) -> Result<(), InvalidDefinition> {
-        self.inner.host.register(entity)
+        self.inner.register_entity(entity)
     }
 
     fn router(&self) -> Arc<dyn Router> {
-        Arc::<Inner>::clone(&self.inner)
+        self.inner.router()
+    }
+}
+
+impl Runtime for Arc<Inner> {
+    fn register_entity(&self, entity: Arc<dyn Entity>) -> Result<(), InvalidDefinition> {
+        self.host.register(entity)
+    }
+
+    fn router(&self) -> Arc<dyn Router> {
+        Self::clone(self)
     }
 }
 
