@@ -6,10 +6,12 @@
 
 pub mod client;
 pub mod cluster;
+pub mod cron;
 pub mod entity;
 pub mod lease;
 pub mod message;
 pub mod shard;
+pub mod singleton;
 pub mod store;
 pub mod transport;
 

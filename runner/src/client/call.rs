@@ -15,6 +15,8 @@ use crate::message::{
     EntityAddress, Envelope, Headers, IdempotencyKey, RequestId, TraceContext, Uninterruptible,
 };
 
+use crate::shard::GroupName;
+
 /// A call of a method that replies with `T` or fails with `E`.
 ///
 /// Awaiting it sends it and gives the reply. What is said before (`key`, `at`, ...) holds for the persisted methods that it makes sense
@@ -125,6 +127,11 @@ impl<T, E> Call<T, E> {
     pub async fn start(self) -> Result<Pending<T, E>, entity::Error> {
         let client = self.client.clone();
         Ok(Pending::new(client, self.notify().await?))
+    }
+
+    /// The shard group of the entity that is called.
+    pub(crate) fn group(&self) -> &GroupName {
+        self.client.group()
     }
 
     /// What it says, for whoever sends it in another way.

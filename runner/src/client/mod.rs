@@ -75,6 +75,11 @@ impl EntityClient {
         &self.entity_type
     }
 
+    /// The shard group of that type.
+    pub fn group(&self) -> &GroupName {
+        &self.group
+    }
+
     /// A call of a method, which does nothing until it is awaited, started or sent as a notification.
     ///
     /// `T` and `E` are the reply and the error of the method.

@@ -11,4 +11,4 @@ mod route;
 mod stream;
 mod wire;
 
-pub use node::{Node, Options, Parts};
+pub use node::{Node, NotStarted, Options, Parts};

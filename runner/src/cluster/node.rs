@@ -10,11 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::inbound::Door;
 use crate::client::{Router, Runtime};
+use crate::cron::{self, Cron, Crons};
 use crate::entity::{self, Entity, Host, InvalidDefinition};
 use crate::lease::{Clock, Leases};
 use crate::message::snowflake::Generator;
 use crate::shard::Fence;
 use crate::shard::ownership::{self, Handle, NotOpened, Progress, Service, Together};
+use crate::singleton::{self, Singleton, Singletons};
 use crate::store::{self, Store};
 use crate::transport::{self, Identity, Peers, Present, Server, Verify};
 
@@ -25,6 +27,8 @@ pub struct Options {
     pub ownership: ownership::Options,
     /// How it runs entities.
     pub entities: entity::Options,
+    /// How it runs singletons.
+    pub singletons: singleton::Options,
     /// How it talks to its peers.
     pub transport: transport::Options,
     /// The UID of the cluster.
@@ -33,6 +37,21 @@ pub struct Options {
     pub version: Arc<str>,
     /// How long a request is followed while its shard moves.
     pub patience: Duration,
+}
+
+impl Options {
+    /// The defaults for a runner of a cluster.
+    pub fn new(ownership: ownership::Options, cluster: impl Into<Arc<str>>) -> Self {
+        Self {
+            ownership,
+            entities: entity::Options::default(),
+            singletons: singleton::Options::default(),
+            transport: transport::Options::default(),
+            cluster: cluster.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            patience: Duration::from_secs(30),
+        }
+    }
 }
 
 /// What a runner is made of.
@@ -53,6 +72,17 @@ pub struct Parts {
     pub metrics: ownership::Metrics,
 }
 
+/// Why a runner did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    /// The store gave no machine number for ids.
+    #[error("the store gives this runner no number for its ids")]
+    Store(#[from] store::Error),
+    /// A type of entity that is always there could not be registered.
+    #[error("a built-in type of entity could not be registered")]
+    BuiltIn(#[from] InvalidDefinition),
+}
+
 /// One runner of a cluster. Cheap to clone.
 ///
 /// # Guarantees
@@ -60,7 +90,9 @@ pub struct Parts {
 /// the patience ends, a volatile one as long as it was certainly not run.
 #[derive(Clone)]
 pub struct Node {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
+    singletons: Singletons,
+    crons: Crons,
     running: Arc<tokio::sync::Mutex<Option<Running>>>,
 }
 
@@ -87,8 +119,8 @@ impl Node {
     /// Starts a runner: it listens, takes its lock, and serves the shards that are its own.
     ///
     /// # Errors
-    /// The store's, if it cannot lease a machine number.
-    pub async fn start(options: Options, parts: Parts) -> Result<Self, store::Error> {
+    /// [`NotStarted`] says which part could not.
+    pub async fn start(options: Options, parts: Parts) -> Result<Self, NotStarted> {
         let Parts { store, leases, clock, listener, credential, verify, metrics } = parts;
         let ids = Arc::new(Generator::new(store.lease_machine().await?));
         let identity = Identity {
@@ -99,6 +131,7 @@ impl Node {
         let host = Host::new(Arc::clone(&store), ids, options.entities);
         let peers = Peers::new(identity.clone(), credential, options.transport.clone());
         let epochs = Arc::new(Arc::clone(&store));
+        let timing = options.ownership.timing;
         let service = Service::new(
             options.ownership,
             ownership::Parts { leases, epochs, clock, peers: Some(peers.clone()), metrics },
@@ -111,11 +144,23 @@ impl Node {
             patience: options.patience,
             again: Duration::from_millis(100),
         });
+        let groups: Vec<_> = host.maps().iter().map(|map| map.group().clone()).collect();
+        let crons = Crons::new(&Arc::clone(&inner), &groups)?;
         let listening = CancellationToken::new();
         let server = Server::new(identity, verify, Arc::new(Door(Arc::clone(&inner))), options.transport);
         let serving = server.serve(listener, listening.clone());
+        let singletons = Singletons::new(
+            options.singletons,
+            singleton::Parts {
+                host: host.clone(),
+                router: inner.router(),
+                ownership: ownership.clone(),
+                timing,
+            },
+        );
         // What is opened later may ask what is opened earlier.
-        let hosts: Vec<Arc<dyn ownership::Host>> = vec![Arc::new(Served(host.clone()))];
+        let hosts: Vec<Arc<dyn ownership::Host>> =
+            vec![Arc::new(Served(host.clone())), Arc::new(singletons.clone())];
         let running = Running {
             owner: tokio::spawn(service.run(Arc::new(Together::new(hosts)))),
             server: tokio::spawn(async move {
@@ -130,7 +175,7 @@ impl Node {
             listening,
             store,
         };
-        Ok(Self { inner, running: Arc::new(tokio::sync::Mutex::new(Some(running))) })
+        Ok(Self { inner, singletons, crons, running: Arc::new(tokio::sync::Mutex::new(Some(running))) })
     }
 
     /// What it serves.
@@ -141,6 +186,32 @@ impl Node {
     /// What it owns, and where everything else is.
     pub fn ownership(&self) -> &Handle {
         &self.inner.ownership
+    }
+
+    /// Registers something of which the cluster runs exactly one, now or at any later time. Each runner of its group registers it.
+    ///
+    /// # Errors
+    /// [`singleton::Error`] says what is wrong with it.
+    pub fn register_singleton(&self, singleton: Singleton) -> Result<(), singleton::Error> {
+        self.singletons.register(singleton)
+    }
+
+    /// Makes a cron what is said here, now or at any later time, and comes back once that is stored.
+    ///
+    /// # Errors
+    /// [`cron::Error`] says what is wrong with it, or that it could not be stored.
+    pub async fn register_cron(&self, cron: Cron) -> Result<(), cron::Error> {
+        self.crons.register(cron).await
+    }
+
+    /// The crons of the cluster.
+    pub fn crons(&self) -> &Crons {
+        &self.crons
+    }
+
+    /// The names of the singletons that run on this runner now.
+    pub fn running_singletons(&self) -> Vec<String> {
+        self.singletons.running()
     }
 
     /// Hands over what it owns, answers for a moment longer, and stops. Can be called any number of times.
@@ -159,11 +230,21 @@ impl Node {
 
 impl Runtime for Node {
     fn register_entity(&self, entity: Arc<dyn Entity>) -> Result<(), InvalidDefinition> {
-        self.inner.host.register(entity)
+        self.inner.register_entity(entity)
     }
 
     fn router(&self) -> Arc<dyn Router> {
-        Arc::<Inner>::clone(&self.inner)
+        self.inner.router()
+    }
+}
+
+impl Runtime for Arc<Inner> {
+    fn register_entity(&self, entity: Arc<dyn Entity>) -> Result<(), InvalidDefinition> {
+        self.host.register(entity)
+    }
+
+    fn router(&self) -> Arc<dyn Router> {
+        Self::clone(self)
     }
 }
 

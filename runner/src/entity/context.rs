@@ -138,6 +138,17 @@ impl Context {
         Ok(())
     }
 
+    /// Sends a one-way message whose input is written already, as [`send`](Self::send) does.
+    pub(crate) fn send_bytes(
+        &mut self,
+        address: EntityAddress,
+        method: String,
+        payload: Bytes,
+        headers: Headers,
+    ) {
+        self.effects.sends.push(Outgoing { address, method, payload, key: None, deliver_at: None, headers });
+    }
+
     /// Commits a change of the runtime's own with this handler's reply. It must concern an entity of the same shard.
     #[allow(dead_code, reason = "for workflows and crons")]
     pub(crate) fn also(&mut self, change: Change) {

@@ -114,6 +114,11 @@ impl Host {
         self.0.registry.events()
     }
 
+    /// Tells whoever listens for registrations of another one.
+    pub(crate) fn announce(&self, event: RegistrationEvent) {
+        self.0.registry.announce(event);
+    }
+
     /// Fences that turned out to have fallen: their shards belong to somebody else and are not served here any more.
     pub fn lost(&self) -> broadcast::Receiver<Fence> {
         self.0.lost.subscribe()

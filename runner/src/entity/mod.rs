@@ -33,5 +33,7 @@ pub use host::{Host, Options};
 pub use job::{Answer, Caller, Delivered, Reading, ReplyTo, Request, Want};
 pub use refusal::{Never, OrRetry, Refusal};
 pub use registry::RegistrationEvent;
+pub(crate) use retry::Next;
+pub(crate) use run::panic_message;
 pub use state::StateType;
 pub use stream::{Emitter, Limits, Part, Replies};

@@ -62,13 +62,18 @@ impl Registry {
         let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
         kinds.insert(entity_type.clone(), Arc::new(kind));
         drop(kinds);
-        // Nobody has to be interested.
-        let _ = self.events.send(RegistrationEvent::Entity(entity_type));
+        self.announce(RegistrationEvent::Entity(entity_type));
         Ok(())
     }
 
     pub(super) fn get(&self, entity_type: &EntityType) -> Option<Arc<Kind>> {
         self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).cloned()
+    }
+
+    /// Tells whoever listens.
+    pub(super) fn announce(&self, event: RegistrationEvent) {
+        // Nobody has to be interested.
+        let _ = self.events.send(event);
     }
 
     pub(super) fn events(&self) -> broadcast::Receiver<RegistrationEvent> {

@@ -6,7 +6,7 @@ use super::Retry;
 
 /// What follows a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     /// Another attempt after a pause.
     After(Duration),
     /// Nothing: it was the last one.
@@ -16,7 +16,7 @@ pub(super) enum Next {
 impl Retry {
     /// What follows when `failed` attempts have been made. `chance` is a random number from 0 to 1: it spreads the pauses over the
     /// upper half, so that those who failed together do not come back together.
-    pub(super) fn next(&self, failed: i32, chance: f64) -> Next {
+    pub(crate) fn next(&self, failed: i32, chance: f64) -> Next {
         let attempts = i32::try_from(self.attempts.get()).unwrap_or(i32::MAX);
         if failed >= attempts {
             return Next::GiveUp;

@@ -163,7 +163,7 @@ async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &M
             drop(held);
             // Whatever the handler keeps in memory may be half done.
             me.crash().await;
-            Tried::Failed(format!("the handler panicked: {}", message_of(panic.as_ref())))
+            Tried::Failed(format!("the handler panicked: {}", panic_message(panic.as_ref())))
         }
         Handled::TookTooLong => {
             revert(held);
@@ -250,7 +250,8 @@ fn refused(error: HandlerError) -> Tried {
     }
 }
 
-fn message_of(panic: &(dyn std::any::Any + Send)) -> &str {
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

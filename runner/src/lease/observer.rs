@@ -196,6 +196,19 @@ impl Observer {
         self.lives.get(instance).filter(|life| life.death.is_none())?.runner.as_ref()
     }
 
+    /// From when on an instance that is taken for dead runs nothing any more, not even what no fence stops: whoever is not known to
+    /// have ended stops that by itself when its renewal is [overdue](Timing::overdue).
+    pub fn quiet_from(&self, instance: &Instance, now: Moment) -> Moment {
+        let Some(life) = self.lives.get(instance) else { return now + self.timing.overdue() };
+        match &life.death {
+            Some(Death::Released) => Moment::default(),
+            Some(death) if death.is_final() => Moment::default(),
+            _ => {
+                life.silent_since + life.runner.as_ref().map_or(self.timing, |runner| runner.timing).overdue()
+            }
+        }
+    }
+
     /// Whether an instance is known and not taken for dead.
     pub fn is_alive(&self, instance: &Instance) -> bool {
         self.lives.get(instance).is_some_and(|life| life.death.is_none())

@@ -1,14 +1,14 @@
 //! What the rest of a runner sees of ownership.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::location::{Location, Locations};
 use super::proof::Question;
-use crate::lease::Standing;
+use crate::lease::{Moment, Standing};
 use crate::shard::{Fence, Instance, ShardId};
 use crate::store;
 
@@ -76,9 +76,18 @@ pub(super) struct Shared {
     /// Whether the watch is current: a runner that hears nothing cannot know that its Lease is gone.
     pub(super) hears: AtomicBool,
     pub(super) locations: watch::Sender<Arc<Locations>>,
+    /// From when on earlier owners of the shards that were claimed here run nothing any more.
+    pub(super) quiet: Mutex<HashMap<ShardId, Moment>>,
     pub(super) status: watch::Sender<Status>,
     pub(super) commands: mpsc::UnboundedSender<Command>,
     pub(super) questions: mpsc::UnboundedSender<Question>,
+}
+
+impl Shared {
+    pub(super) fn quiet(&self) -> std::sync::MutexGuard<'_, HashMap<ShardId, Moment>> {
+        // Each entry is valid by itself.
+        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Asks where shards are and whether they are still ours. Cheap to clone.
@@ -128,6 +137,12 @@ impl Handle {
     /// For how long this runner may answer unchecked.
     pub fn standing(&self) -> &Standing {
         &self.shared.standing
+    }
+
+    /// From when on an earlier owner of a shard that was claimed here runs nothing any more that no fence stops. A singleton of that
+    /// shard starts then.
+    pub fn quiet_from(&self, shard: &ShardId) -> Moment {
+        self.shared.quiet().get(shard).copied().unwrap_or_default()
     }
 
     /// Asks the database which fences are still the newest of their shards.

@@ -60,6 +60,7 @@ impl Service {
             standing: Standing::new(Arc::clone(&parts.clock), options.timing),
             hears: AtomicBool::new(false),
             locations: watch::Sender::default(),
+            quiet: std::sync::Mutex::default(),
             status: watch::Sender::default(),
             commands: command,
             questions: question,

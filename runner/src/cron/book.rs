@@ -1,0 +1,259 @@
+//! What is stored of a cron, and how that changes.
+
+use bytes::Bytes;
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::plan::plan;
+use super::{CatchUp, InvalidSchedule, Schedule};
+use crate::message::{EntityAddress, Headers};
+
+/// What a cron does and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Job {
+    pub(super) schedule: String,
+    pub(super) zone: String,
+    pub(super) catch_up: CatchUp,
+    pub(super) target: Target,
+    /// Whether it rests; none if that is to stay as it is.
+    pub(super) suspended: Option<bool>,
+}
+
+/// The message that each tick is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Target {
+    pub(super) address: EntityAddress,
+    pub(super) method: String,
+    pub(super) payload: Bytes,
+    #[serde(default)]
+    pub(super) headers: Headers,
+}
+
+/// A tick that is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tick {
+    pub(super) generation: u64,
+    pub(super) due: DateTime<Utc>,
+}
+
+/// What is stored of a cron.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Book {
+    /// None once it was removed.
+    job: Option<Job>,
+    suspended: bool,
+    /// Raised when ticks that are under way count no more.
+    generation: u64,
+    /// Everything up to here has been seen to.
+    cursor: Option<DateTime<Utc>>,
+    next: Option<DateTime<Utc>>,
+    last: Option<DateTime<Utc>>,
+    fired: u64,
+    skipped: u64,
+}
+
+/// How a cron is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its schedule.
+    pub schedule: String,
+    /// Its time zone.
+    pub zone: String,
+    /// Whether it rests.
+    pub suspended: bool,
+    /// The last tick whose message was sent.
+    pub last: Option<DateTime<Utc>>,
+    /// The tick that it waits for.
+    pub next: Option<DateTime<Utc>>,
+    /// How many messages it has sent.
+    pub fired: u64,
+    /// How many ticks were left out.
+    pub skipped: u64,
+}
+
+/// How late the look for a tick may be before a registration takes it for lost: it may have become a dead letter of an earlier release.
+const LOST: TimeDelta = TimeDelta::minutes(10);
+
+impl Book {
+    /// Takes a job. The tick to look for, if not the one that is looked for already.
+    pub(super) fn set(&mut self, job: Job, now: DateTime<Utc>) -> Result<Option<Tick>, InvalidSchedule> {
+        let schedule = job.schedule()?;
+        let suspended = job.suspended.unwrap_or(self.suspended && self.job.is_some());
+        let same =
+            self.job.as_ref().is_some_and(|known| known.schedule == job.schedule && known.zone == job.zone);
+        let lost = self.next.is_some_and(|next| now - next > LOST);
+        let wakes = self.suspended && !suspended;
+        let rests = suspended && !self.suspended;
+        // A new schedule, and one that rested, begins now. Otherwise what was missed is made up for.
+        if !same || wakes {
+            self.cursor = self.cursor.max(Some(now));
+        }
+        self.suspended = suspended;
+        self.job = Some(job);
+        Ok((!same || lost || wakes || rests)
+            .then(|| self.arm(&schedule, self.cursor.unwrap_or(now)))
+            .flatten())
+    }
+
+    /// Lets it rest, or wakes it. The tick to look for.
+    pub(super) fn suspend(
+        &mut self,
+        suspended: bool,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Tick>, InvalidSchedule> {
+        match &self.job {
+            Some(job) => self.set(Job { suspended: Some(suspended), ..job.clone() }, now),
+            None => Ok(None),
+        }
+    }
+
+    /// Forgets everything but that there was something. Ticks that are under way count no more.
+    pub(super) fn remove(&mut self) {
+        *self = Self { generation: self.generation + 1, ..Self::default() };
+    }
+
+    fn arm(&mut self, schedule: &Schedule, after: DateTime<Utc>) -> Option<Tick> {
+        self.generation += 1;
+        self.next = if self.suspended { None } else { schedule.next(after) };
+        self.waits_for()
+    }
+
+    fn waits_for(&self) -> Option<Tick> {
+        self.next.map(|due| Tick { generation: self.generation, due })
+    }
+
+    /// A tick has come: what is to be sent, and the tick to look for next.
+    pub(super) fn tick(&mut self, tick: Tick, now: DateTime<Utc>) -> Result<Due, InvalidSchedule> {
+        let Some(job) = self.job.clone().filter(|_| self.waits_for() == Some(tick)) else {
+            return Ok(Due::default());
+        };
+        let schedule = job.schedule()?;
+        // The cursor is there since the first registration.
+        let plan = plan(&schedule, self.cursor.unwrap_or(now), now, job.catch_up);
+        self.cursor = Some(plan.cursor);
+        self.last = plan.fire.last().copied().or(self.last);
+        self.fired += u64::try_from(plan.fire.len()).unwrap_or(u64::MAX);
+        self.skipped = self.skipped.saturating_add(plan.skipped);
+        self.next = plan.next;
+        Ok(Due { target: Some(job.target), ticks: plan.fire, next: self.waits_for() })
+    }
+
+    pub(super) fn status(&self) -> Option<Status> {
+        self.job.as_ref().map(|job| Status {
+            schedule: job.schedule.clone(),
+            zone: job.zone.clone(),
+            suspended: self.suspended,
+            last: self.last,
+            next: self.next,
+            fired: self.fired,
+            skipped: self.skipped,
+        })
+    }
+}
+
+/// What a tick brings.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Due {
+    pub(super) target: Option<Target>,
+    pub(super) ticks: Vec<DateTime<Utc>>,
+    pub(super) next: Option<Tick>,
+}
+
+impl Job {
+    pub(super) fn schedule(&self) -> Result<Schedule, InvalidSchedule> {
+        Schedule::new(&self.schedule)?.in_zone(&self.zone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Policy;
+    use super::*;
+
+    fn at(text: &str) -> DateTime<Utc> {
+        DateTime::parse_from_rfc3339(&format!("2026-01-01T{text}Z")).unwrap().to_utc()
+    }
+
+    fn job(schedule: &str) -> Job {
+        Job {
+            schedule: schedule.to_owned(),
+            zone: "UTC".to_owned(),
+            catch_up: CatchUp { policy: Policy::All, ..CatchUp::default() },
+            target: Target {
+                address: EntityAddress::new("a", "b").unwrap(),
+                method: "m".to_owned(),
+                payload: Bytes::new(),
+                headers: Headers::default(),
+            },
+            suspended: None,
+        }
+    }
+
+    #[test]
+    fn a_changed_schedule_takes_the_place_of_the_old_one() {
+        let mut book = Book::default();
+        let old = book.set(job("0 * * * *"), at("10:20:00")).unwrap().unwrap();
+        assert_eq!(old.due, at("11:00:00"));
+        assert_eq!(book.set(job("0 * * * *"), at("10:21:00")).unwrap(), None, "nothing has changed");
+        let new = book.set(job("*/30 * * * *"), at("10:22:00")).unwrap().unwrap();
+        assert_eq!(new.due, at("10:30:00"));
+        assert_eq!(book.tick(old, at("11:00:00")).unwrap(), Due::default());
+        let due = book.tick(new, at("10:30:00")).unwrap();
+        assert_eq!(due.ticks, [at("10:30:00")]);
+        assert_eq!(due.next.map(|next| next.due), Some(at("11:00:00")));
+        assert_eq!(book.tick(new, at("10:30:01")).unwrap(), Due::default(), "a tick counts once");
+    }
+
+    #[test]
+    fn a_new_target_needs_no_new_tick() {
+        let mut book = Book::default();
+        let tick = book.set(job("0 * * * *"), at("10:20:00")).unwrap().unwrap();
+        let mut other = job("0 * * * *");
+        other.target.method = "other".to_owned();
+        assert_eq!(book.set(other, at("10:30:00")).unwrap(), None);
+        assert_eq!(book.tick(tick, at("11:00:00")).unwrap().target.unwrap().method, "other");
+    }
+
+    #[test]
+    fn what_passes_while_it_rests_is_not_made_up_for() {
+        let mut book = Book::default();
+        let tick = book.set(job("0 * * * *"), at("10:20:00")).unwrap().unwrap();
+        assert_eq!(book.suspend(true, at("10:30:00")).unwrap(), None);
+        assert_eq!(book.tick(tick, at("11:00:00")).unwrap(), Due::default());
+        // A registration that says nothing of it lets it rest.
+        assert_eq!(book.set(job("0 * * * *"), at("11:10:00")).unwrap(), None);
+        let tick = book.suspend(false, at("14:10:00")).unwrap().unwrap();
+        assert_eq!(tick.due, at("15:00:00"));
+        assert_eq!(book.tick(tick, at("15:00:00")).unwrap().ticks, [at("15:00:00")]);
+    }
+
+    #[test]
+    fn what_was_missed_is_made_up_for_by_a_registration_that_finds_its_tick_lost() {
+        let mut book = Book::default();
+        book.set(job("0 * * * *"), at("10:20:00")).unwrap();
+        let tick = book.set(job("0 * * * *"), at("13:30:00")).unwrap().unwrap();
+        let due = book.tick(tick, at("13:30:00")).unwrap();
+        assert_eq!(due.ticks, [at("11:00:00"), at("12:00:00"), at("13:00:00")]);
+    }
+
+    #[test]
+    fn what_was_removed_ticks_no_more_and_can_come_back() {
+        let mut book = Book::default();
+        let old = book.set(job("0 * * * *"), at("10:20:00")).unwrap().unwrap();
+        book.remove();
+        assert_eq!(book.status(), None);
+        assert_eq!(book.tick(old, at("11:00:00")).unwrap(), Due::default());
+        let new = book.set(job("0 * * * *"), at("10:40:00")).unwrap().unwrap();
+        assert_ne!(new, old);
+        assert_eq!(book.tick(old, at("11:00:00")).unwrap(), Due::default());
+        assert_eq!(book.tick(new, at("11:00:00")).unwrap().ticks.len(), 1);
+    }
+
+    #[test]
+    fn a_tick_that_comes_early_is_looked_for_again() {
+        let mut book = Book::default();
+        let tick = book.set(job("0 * * * *"), at("10:20:00")).unwrap().unwrap();
+        let due = book.tick(tick, at("10:59:59")).unwrap();
+        assert_eq!((due.ticks.len(), due.next), (0, Some(tick)));
+    }
+}

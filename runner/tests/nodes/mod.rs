@@ -1,0 +1,98 @@
+//! Runners over real sockets and PostgreSQL, with Leases that can be cut off for each.
+#![allow(dead_code, reason = "not every program of tests needs all of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleat_runner::cluster::{Node, Options, Parts};
+use cleat_runner::lease::{Boot, Memory, Name, Timing};
+use cleat_runner::shard::{GroupName, Instance, ShardId, ownership};
+use cleat_runner::store::postgres::{self, PostgresStore};
+use cleat_runner::transport::{Address, SharedToken};
+use cleat_testing::postgres::{Database, shared};
+use tokio::net::TcpListener;
+
+pub const SHARDS: u16 = 6;
+
+/// No test waits so long, unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct World {
+    pub database: Database,
+    leases: Memory,
+}
+
+/// A runner and its connection to the Leases.
+pub struct Runner {
+    pub node: Node,
+    pub leases: Memory,
+}
+
+impl World {
+    pub async fn new() -> Self {
+        Self { database: shared().await.unwrap().database().await.unwrap(), leases: Memory::new() }
+    }
+
+    pub async fn start(&self, name: &str) -> Runner {
+        self.start_with(name, |_| ()).await
+    }
+
+    pub async fn start_with(&self, name: &str, set: impl FnOnce(&mut Options)) -> Runner {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address::new(&listener.local_addr().unwrap().to_string()).unwrap();
+        let store = PostgresStore::open(postgres::Options {
+            groups: vec![(GroupName::default(), SHARDS)],
+            connections: 3,
+            ..postgres::Options::new(&self.database.url, Instance::random())
+        })
+        .await
+        .unwrap();
+        let ownership = ownership::Options {
+            timing: Timing::new(Duration::from_secs(3), Duration::from_secs(1)).unwrap(),
+            settle: Duration::from_millis(200),
+            ..ownership::Options::new(Name::new(name).unwrap(), address)
+        };
+        let mut options = Options { patience: PATIENCE, ..Options::new(ownership, "cluster") };
+        options.singletons.backoff = Duration::from_millis(50);
+        set(&mut options);
+        let token = Arc::new(SharedToken::new("secret"));
+        let leases = self.leases.connect();
+        let parts = Parts {
+            store: Arc::new(store),
+            leases: Arc::new(leases.clone()),
+            clock: Arc::new(Boot),
+            listener,
+            credential: Arc::<SharedToken>::clone(&token),
+            verify: token,
+            metrics: ownership::Metrics::hidden().unwrap(),
+        };
+        Runner { node: Node::start(options, parts).await.unwrap(), leases }
+    }
+}
+
+/// Waits until something holds.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "it never happened: {what}");
+}
+
+/// Waits until all shards are served, by as many runners as there are.
+pub async fn settled(runners: &[&Runner]) {
+    until("the shards are spread", || {
+        let serving: Vec<usize> =
+            runners.iter().map(|runner| runner.node.ownership().status().borrow().serving).collect();
+        serving.iter().sum::<usize>() == usize::from(SHARDS) && serving.iter().all(|n| *n > 0)
+    })
+    .await;
+}
+
+/// The place of the runner that serves a shard, once one does.
+pub async fn owner_of(shard: &ShardId, runners: &[&Runner]) -> usize {
+    let find = || runners.iter().position(|runner| runner.node.host().serves(shard));
+    until("somebody serves the shard", || find().is_some()).await;
+    find().unwrap()
+}
