@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::job::{Answer, Caller, Delivered, Reading, ReplyTo, Request, Waiter, Want};
 use super::registry::Registry;
-use super::shard::Shard;
+use super::shard::{Loading, Shard};
 use super::stream::{self, Limits, Replies};
 use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, RegistrationEvent, Retry, Visibility};
 use crate::message::snowflake::{Exhausted, Generator};
@@ -424,6 +424,7 @@ impl Inner {
         if shards.is_empty() {
             return Ok(());
         }
+        let _loading = Loading::begin(shards);
         let by_id: HashMap<_, _> = shards.iter().map(|shard| (&shard.fence.shard, shard)).collect();
         let ids: Vec<_> = by_id.keys().map(|id| (*id).clone()).collect();
         let mut after = None;

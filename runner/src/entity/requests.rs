@@ -1,6 +1,6 @@
 //! The persisted requests of a shard that are in memory, and who waits for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Error;
@@ -23,6 +23,10 @@ struct Tracked {
 pub(super) struct Requests {
     tracked: HashMap<Snowflake, Tracked>,
     keys: HashMap<IdempotencyKey, (Snowflake, PayloadDigest)>,
+    /// How often open work is being read from the database.
+    readers: usize,
+    /// What has ended since the first of them began: what they read may still have it.
+    ended: HashSet<Snowflake>,
 }
 
 /// Whether a message is new.
@@ -34,6 +38,24 @@ pub(super) enum Entry {
 }
 
 impl Requests {
+    /// Open work is going to be read. What ends until then is remembered, so that it is not taken for open.
+    pub(super) fn begin_reading(&mut self) {
+        self.readers += 1;
+    }
+
+    /// What was read has been taken in.
+    pub(super) fn end_reading(&mut self) {
+        self.readers = self.readers.saturating_sub(1);
+        if self.readers == 0 {
+            self.ended = HashSet::new();
+        }
+    }
+
+    /// Whether a request that was read as open has ended since.
+    pub(super) fn has_ended(&self, id: Snowflake) -> bool {
+        self.ended.contains(&id)
+    }
+
     /// Takes note of a message and of who waits for it.
     pub(super) fn enter(&mut self, message: &Message, waiter: Option<Waiter>) -> Entry {
         let id = message.envelope.id;
@@ -97,6 +119,9 @@ impl Requests {
 
     /// Forgets a request and tells all who wait for it.
     pub(super) fn answer(&mut self, id: Snowflake, answer: &Answer) {
+        if self.readers > 0 && answer.is_ok() {
+            self.ended.insert(id);
+        }
         let Some(tracked) = self.tracked.remove(&id) else { return };
         if let Some(key) = tracked.key {
             self.keys.remove(&key);
@@ -109,6 +134,9 @@ impl Requests {
 
     /// Forgets a request that turned out to be another one's duplicate, and tells all who wait for it.
     pub(super) fn duplicate(&mut self, id: Snowflake, first: Snowflake, outcome: Outcome) {
+        if self.readers > 0 {
+            self.ended.extend([id, first]);
+        }
         let Some(tracked) = self.tracked.remove(&id) else { return };
         if let Some(key) = tracked.key {
             self.keys.remove(&key);

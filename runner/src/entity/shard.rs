@@ -36,6 +36,22 @@ pub(super) struct Shard {
     pub(super) aborting: CancellationToken,
 }
 
+/// Open work of shards is being read, until this is dropped.
+pub(super) struct Loading<'a>(&'a [Arc<Shard>]);
+
+impl<'a> Loading<'a> {
+    pub(super) fn begin(shards: &'a [Arc<Shard>]) -> Self {
+        shards.iter().for_each(|shard| shard.requests().begin_reading());
+        Self(shards)
+    }
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|shard| shard.requests().end_reading());
+    }
+}
+
 impl Shard {
     pub(super) fn new(fence: Fence, inner: &Arc<Inner>) -> Arc<Self> {
         Arc::new(Self {
@@ -125,6 +141,9 @@ impl Shard {
             return;
         }
         let Stored { message, attempt, due, .. } = stored;
+        if self.requests().has_ended(message.envelope.id) {
+            return;
+        }
         let Entry::New(interrupt) = self.requests().enter(&message, None) else { return };
         let origin = Origin::Stored { attempt };
         let job = Job { message, origin, persisted: true, waiter: None, interrupt, reruns: 0 };
