@@ -80,6 +80,7 @@ async fn start(url: &str, leases: &Memory, name: &str) -> Node {
             ..Default::default()
         },
         transport: transport::Options { chunk_window: 4, patience: Duration::from_secs(2), ..Default::default() },
+        singletons: Default::default(),
         cluster: "cluster".into(),
         version: "1".into(),
         patience: PATIENCE,
