@@ -19,9 +19,10 @@ lint: ## Check the format, the lints and the documentation's links
 fmt: ## Format the source
 	cargo fmt --all
 
-bench: ## Measure, against a private PostgreSQL; ARGS="store --json FILE" chooses what
+bench: ## Measure beside the peers; ARGS="store --json FILE" chooses what
 	@.ci/setup cargo cc postgres
-	cargo run --release -p bench -- $(ARGS)
+	@-.ci/setup etcd protoc # Without them a peer is reported as missing.
+	cargo run --release -p bench -- $(or $(ARGS),all)
 
 e2e: ## Run the end-to-end tests against a Kubernetes cluster
 	@if [ -f e2e/Cargo.toml ]; then \

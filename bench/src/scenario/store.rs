@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bench_subject::load;
 use bytes::Bytes;
 use cleat_runner::message::snowflake::Generator;
 use cleat_runner::message::{EntityAddress, Envelope, Uninterruptible};
 use cleat_runner::shard::{Epoch, Fence, GroupName, Instance};
 use cleat_runner::store::postgres::{Options, PostgresStore};
 use cleat_runner::store::{Change, Message, Store, Write};
-use cleat_testing::postgres::Server;
 use sqlx::Executor;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 
-use crate::load;
 use crate::report::{Measurement, Report, Target};
+use crate::world::World;
 
 const SCENARIO: &str = "store";
 const ENTITIES: usize = 1000;
@@ -34,11 +34,11 @@ struct Bench {
 }
 
 /// Measures.
-pub async fn run(report: &mut Report, time: Duration) -> Result<()> {
-    eprintln!("store: a private PostgreSQL with fsync on, {PAYLOAD} bytes of payload, {ENTITIES} entities");
-    let server = Server::start(cleat_testing::postgres::Options::default()).await?;
-    let url = server.database().await?.url;
-    let bench = Bench::open(url, time).await?;
+pub async fn run(world: &World, report: &mut Report) -> Result<()> {
+    eprintln!("store: {PAYLOAD} bytes of payload, {ENTITIES} entities");
+    let database = world.database().await?;
+    let time = Duration::from_secs_f64(world.effort.seconds);
+    let bench = Bench::open(database.url.clone(), time).await?;
 
     let plain = bench.plain(64).await?;
     report.add(Measurement::new(SCENARIO, "plain commits, 64 writers", plain.per_second, "1/s"));
@@ -52,11 +52,11 @@ pub async fn run(report: &mut Report, time: Duration) -> Result<()> {
         report.add(
             Measurement::new(SCENARIO, &metric, grouped.per_second, "1/s")
                 .beside("plain commits, 64", plain.per_second)
-                .wants(Target::AtLeast(target)),
+                .wants(Target::RatioAtLeast(target)),
         );
         let of_limit =
             Measurement::new(SCENARIO, &metric, grouped.per_second, "1/s").beside("rows in batches", limit);
-        report.add(if writers == 1024 { of_limit.wants(Target::AtLeast(0.5)) } else { of_limit });
+        report.add(if writers == 1024 { of_limit.wants(Target::RatioAtLeast(0.5)) } else { of_limit });
         report.add(Measurement::new(SCENARIO, format!("{metric}: p50"), grouped.milliseconds(50.0), "ms"));
         report.add(Measurement::new(SCENARIO, format!("{metric}: p99"), grouped.milliseconds(99.0), "ms"));
         report.add(Measurement::new(SCENARIO, format!("{metric}: p999"), grouped.milliseconds(99.9), "ms"));
@@ -65,7 +65,8 @@ pub async fn run(report: &mut Report, time: Duration) -> Result<()> {
     bench.alone(report).await?;
     bench.claim(report).await?;
     bench.store.close().await;
-    Ok(())
+    bench.pool.close().await;
+    world.drop_database(&database).await
 }
 
 impl Bench {
@@ -96,39 +97,51 @@ impl Bench {
 
     /// What every system pays that commits each message by itself.
     async fn plain(&self, writers: usize) -> Result<load::Outcome> {
-        load::run(writers, self.time, |writer| {
-            let (pool, ids) = (self.pool.clone(), Arc::clone(&self.ids));
-            let mut next = writer;
-            move || {
-                let (pool, ids) = (pool.clone(), Arc::clone(&ids));
-                next += 1;
-                let address = address(next);
-                async move {
-                    let mut connection = pool.acquire().await?;
-                    plain(&mut connection, ids.next()?.get(), &address).await
+        load::run(
+            writers,
+            self.time,
+            |writer| {
+                let (pool, ids) = (self.pool.clone(), Arc::clone(&self.ids));
+                let mut next = writer;
+                move || {
+                    let (pool, ids) = (pool.clone(), Arc::clone(&ids));
+                    next += 1;
+                    let address = address(next);
+                    async move {
+                        let mut connection = pool.acquire().await?;
+                        plain(&mut connection, ids.next()?.get(), &address).await
+                    }
                 }
-            }
-        })
-        .await
+            },
+            || {},
+        )
+        .await?
+        .flawless()
     }
 
     /// The same messages through the store, each caller waiting for its own commit.
     async fn grouped(&self, writers: usize) -> Result<load::Outcome> {
-        load::run(writers, self.time, |writer| {
-            let (store, fences, ids) =
-                (Arc::clone(&self.store), Arc::clone(&self.fences), Arc::clone(&self.ids));
-            let mut next = writer;
-            move || {
-                let (store, fences, ids) = (Arc::clone(&store), Arc::clone(&fences), Arc::clone(&ids));
-                next += 1;
-                let address = address(next);
-                async move {
-                    store.commit(write(&store, &fences, &ids, address)?).await?;
-                    Ok(())
+        load::run(
+            writers,
+            self.time,
+            |writer| {
+                let (store, fences, ids) =
+                    (Arc::clone(&self.store), Arc::clone(&self.fences), Arc::clone(&self.ids));
+                let mut next = writer;
+                move || {
+                    let (store, fences, ids) = (Arc::clone(&store), Arc::clone(&fences), Arc::clone(&ids));
+                    next += 1;
+                    let address = address(next);
+                    async move {
+                        store.commit(write(&store, &fences, &ids, address)?).await?;
+                        Ok(())
+                    }
                 }
-            }
-        })
-        .await
+            },
+            || {},
+        )
+        .await?
+        .flawless()
     }
 
     /// As many rows as the same table takes, with nobody waiting for a single one.
@@ -159,8 +172,9 @@ impl Bench {
                     Ok(())
                 }
             }
-        })
-        .await?;
+        }, || {})
+        .await?
+        .flawless()?;
         Ok(outcome.per_second * f64::from(u32::try_from(ROWS)?))
     }
 
@@ -176,7 +190,7 @@ impl Bench {
         report.add(
             Measurement::new(SCENARIO, name("p50"), grouped.milliseconds(50.0), "ms")
                 .beside("plain commit, one writer", plain.milliseconds(50.0))
-                .wants(Target::AtMost(1.1)),
+                .wants(Target::RatioAtMost(1.1)),
         );
         report.add(
             Measurement::new(SCENARIO, name("p99"), grouped.milliseconds(99.0), "ms")
@@ -189,21 +203,26 @@ impl Bench {
     async fn claim(&self, report: &mut Report) -> Result<()> {
         let heir = PostgresStore::open(Options::new(&self.url, Instance::random())).await?;
         let fence = Fence { epoch: Epoch::new(2), ..self.fences[0].clone() };
-        let load = load::run(16, self.time, |writer| {
-            let (store, fences, ids) =
-                (Arc::clone(&self.store), Arc::clone(&self.fences), Arc::clone(&self.ids));
-            let mut next = writer;
-            move || {
-                let (store, fences, ids) = (Arc::clone(&store), Arc::clone(&fences), Arc::clone(&ids));
-                next += 1;
-                let address = address(next);
-                async move {
-                    // The shard that is being claimed answers `Fenced`; that is the point.
-                    let _ = store.commit(write(&store, &fences, &ids, address)?).await;
-                    Ok(())
+        let load = load::run(
+            16,
+            self.time,
+            |writer| {
+                let (store, fences, ids) =
+                    (Arc::clone(&self.store), Arc::clone(&self.fences), Arc::clone(&self.ids));
+                let mut next = writer;
+                move || {
+                    let (store, fences, ids) = (Arc::clone(&store), Arc::clone(&fences), Arc::clone(&ids));
+                    next += 1;
+                    let address = address(next);
+                    async move {
+                        // The shard that is being claimed answers `Fenced`; that is the point.
+                        let _ = store.commit(write(&store, &fences, &ids, address)?).await;
+                        Ok(())
+                    }
                 }
-            }
-        });
+            },
+            || {},
+        );
         let claim = async {
             tokio::time::sleep(self.time / 2).await;
             let begun = std::time::Instant::now();

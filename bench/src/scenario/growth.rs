@@ -1,0 +1,112 @@
+//! The same with ever more entities, and with many finished messages in the tables.
+
+use anyhow::Result;
+use bench_subject::protocol::{Command, Method, Outcome, Place, Touch};
+use sqlx::{Connection, PgConnection};
+
+use crate::report::{Measurement, Report, Target};
+use crate::world::{Ask, Cluster, Shape, System, World};
+
+const SCENARIO: &str = "growth";
+const CLIENTS: usize = 64;
+const FIRST: usize = 1000;
+
+/// How many finished messages are added in one statement.
+const ROWS: u32 = 500_000;
+
+/// Finished messages like those that are there, with ids just below the oldest.
+const FINISHED: &str =
+    "INSERT INTO cleat.outcomes (id, grp, slot, entity_type, entity_id, method, epoch, status, reply, done)
+    SELECT o.id - n, o.grp, o.slot, o.entity_type, o.entity_id, o.method, o.epoch, o.status, o.reply, o.done
+    FROM (SELECT * FROM cleat.outcomes ORDER BY id LIMIT 1) o, generate_series(1, $1) n";
+
+/// Measures.
+pub async fn run(world: &World, report: &mut Report) -> Result<()> {
+    let first = world.effort.choose(FIRST, 50);
+    let most = world.effort.choose(world.effort.most_entities, first * 10);
+    eprintln!(
+        "growth: from {first} to {most} entities with durable state, then {} finished messages",
+        world.effort.finished
+    );
+    let mut cluster = world.cluster(&System::Cleat, Shape::Alone).await?;
+    let mut touched = 0;
+    let mut base: Option<Outcome> = None;
+    let mut entities = first;
+    while entities <= most {
+        touch(&mut cluster, touched, entities).await?;
+        touched = entities;
+        let outcome = measure(world, &mut cluster, entities).await?;
+        add(
+            report,
+            &format!("durable state, {entities} entities, {CLIENTS} clients"),
+            &outcome,
+            base.as_ref(),
+            first,
+        );
+        base.get_or_insert(outcome);
+        entities *= 10;
+    }
+    let finished = world.effort.choose(world.effort.finished, 1000);
+    if finished > 0 {
+        finish(&cluster.database().url, finished).await?;
+        let outcome = measure(world, &mut cluster, first).await?;
+        let what = format!("durable state, {first} entities, {finished} more finished messages");
+        add(report, &what, &outcome, base.as_ref(), first);
+    }
+    world.clear(cluster).await
+}
+
+fn add(report: &mut Report, what: &str, outcome: &Outcome, base: Option<&Outcome>, first: usize) {
+    let rate = Measurement::new(SCENARIO, what, outcome.per_second, "1/s");
+    let p99 = Measurement::new(SCENARIO, format!("{what}: p99"), outcome.p99, "ms");
+    let failures =
+        Measurement::new(SCENARIO, format!("{what}: errors and hung calls"), outcome.failures(), "");
+    let (rate, p99) = match base {
+        None => (rate, p99),
+        Some(base) => {
+            let name = format!("{first} entities");
+            let rate = rate.beside(&name, base.per_second).wants(Target::RatioAtLeast(0.8));
+            (rate, p99.beside(name, base.p99))
+        }
+    };
+    report.add(rate);
+    report.add(p99);
+    report.add(failures.wants(Target::AtMost(0.0)));
+}
+
+async fn touch(cluster: &mut Cluster, first: usize, end: usize) -> Result<()> {
+    /// So that no command takes long.
+    const AT_ONCE: usize = 100_000;
+    let mut next = first;
+    while next < end {
+        let entities = AT_ONCE.min(end - next);
+        let touch = Touch { method: Method::Add, first: next, entities, clients: 512 };
+        cluster.first()?.tell(&Command::Touch(touch)).await?;
+        next += entities;
+        if end - first > AT_ONCE {
+            eprintln!("  {next} of {end} entities are there");
+        }
+    }
+    Ok(())
+}
+
+async fn measure(world: &World, cluster: &mut Cluster, entities: usize) -> Result<Outcome> {
+    let seconds = world.effort.seconds;
+    let ask = Ask { method: Method::Add, place: Place::Local, clients: CLIENTS, entities, seconds };
+    cluster.load(ask).await
+}
+
+async fn finish(url: &str, count: u32) -> Result<()> {
+    let mut connection = PgConnection::connect(url).await?;
+    let mut left = count;
+    while left > 0 {
+        let rows = ROWS.min(left);
+        sqlx::query(FINISHED).bind(i64::from(rows)).execute(&mut connection).await?;
+        left -= rows;
+        eprintln!("  {} of {count} finished messages are there", count - left);
+    }
+    sqlx::raw_sql("VACUUM ANALYZE cleat.outcomes").execute(&mut connection).await?;
+    sqlx::raw_sql("CHECKPOINT").execute(&mut connection).await?;
+    connection.close().await?;
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! The nodes of one system.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bench_subject::protocol::{Answer, Command, Load, Method, Outcome, Place, Shards, Start};
+use cleat_testing::postgres::Database;
+use tokio::time::Instant;
+
+use super::child::Child;
+use super::etcd::Etcd;
+use super::leases::Served;
+use super::system::System;
+
+/// How long shards may take to find their places.
+const SETTLING: Duration = Duration::from_secs(120);
+
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How many nodes there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// One that will never have a peer. A system that has a mode for that uses it.
+    Alone,
+    /// So many, which find each other.
+    Members(usize),
+}
+
+/// What clients ask of a cluster's first node.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask {
+    /// What.
+    pub method: Method,
+    /// Whom.
+    pub place: Place,
+    /// How many clients.
+    pub clients: usize,
+    /// How many entities.
+    pub entities: usize,
+    /// How long.
+    pub seconds: f64,
+}
+
+/// The nodes of one system. They are killed when this is dropped.
+pub struct Cluster {
+    /// Its nodes. Clients are in the first.
+    pub nodes: Vec<Child>,
+    system: System,
+    leases: Leases,
+    database: Database,
+    database_pid: u32,
+    started: usize,
+}
+
+enum Leases {
+    None,
+    Ours(Served),
+    Etcd(Etcd),
+}
+
+impl Cluster {
+    pub(super) async fn start(
+        system: System,
+        shape: Shape,
+        database: Database,
+        database_pid: u32,
+    ) -> Result<Self> {
+        let leases = match (&system, shape) {
+            (System::Cleat, _) => Leases::Ours(Served::start().await?),
+            (System::Cruster(_), Shape::Alone) => Leases::None,
+            (System::Cruster(_), Shape::Members(_)) => Leases::Etcd(Etcd::start().await?),
+        };
+        let mut cluster = Self { nodes: Vec::new(), system, leases, database, database_pid, started: 0 };
+        let nodes = if let Shape::Members(nodes) = shape { nodes } else { 1 };
+        for _ in 0..nodes {
+            cluster.add().await?;
+        }
+        cluster.settle().await?;
+        Ok(cluster)
+    }
+
+    /// Starts one more node.
+    pub async fn add(&mut self) -> Result<()> {
+        let mut child = match &self.system {
+            System::Cleat => Child::spawn(&std::env::current_exe()?, &[crate::SUBJECT])?,
+            System::Cruster(program) => Child::spawn(program, &[])?,
+        };
+        let leases = match &self.leases {
+            Leases::None => None,
+            Leases::Ours(served) => Some(served.address.to_string()),
+            Leases::Etcd(etcd) => Some(etcd.url()),
+        };
+        let name = format!("node-{}", self.started);
+        self.started += 1;
+        let start = Start { name, database: self.database.url.clone(), leases };
+        child.tell(&Command::Start(start)).await?;
+        self.nodes.push(child);
+        Ok(())
+    }
+
+    /// Waits until every shard is served, by all nodes.
+    pub async fn settle(&mut self) -> Result<()> {
+        let deadline = Instant::now() + SETTLING;
+        loop {
+            let mut served = Vec::new();
+            let mut total = 0;
+            for node in &mut self.nodes {
+                match node.ask(&Command::Shards).await? {
+                    Answer::Shards(shards) => {
+                        served.push(shards.served);
+                        total = shards.total;
+                    }
+                    answer => bail!("not the number of shards: {answer:?}"),
+                }
+            }
+            let all = Shards { served: served.iter().sum(), total };
+            if all.served == all.total && served.iter().all(|shards| *shards > 0) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("the shards were not spread within {SETTLING:?}: {served:?} of {total}");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Lets clients of the first node ask for a while.
+    pub async fn load(&mut self, ask: Ask) -> Result<Outcome> {
+        let load = Load {
+            method: ask.method,
+            place: ask.place,
+            clients: ask.clients,
+            entities: ask.entities,
+            seconds: ask.seconds,
+            runners: self.nodes.iter().map(Child::pid).collect(),
+            database: self.database_pid,
+        };
+        match self.first()?.ask(&Command::Load(load)).await? {
+            Answer::Outcome(outcome) => Ok(outcome),
+            answer => bail!("not the outcome of a load: {answer:?}"),
+        }
+    }
+
+    /// The node whose clients ask.
+    pub fn first(&mut self) -> Result<&mut Child> {
+        self.nodes.first_mut().context("the cluster has no node")
+    }
+
+    /// Writes to the leases so far.
+    pub async fn lease_writes(&self) -> Result<f64> {
+        match &self.leases {
+            Leases::None => Ok(0.0),
+            Leases::Ours(served) => Ok(served.writes()),
+            Leases::Etcd(etcd) => etcd.writes().await,
+        }
+    }
+
+    /// Where it stores.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Ends its nodes at once: what they would do in an orderly end is measured elsewhere.
+    pub(super) async fn kill(self) -> Result<Database> {
+        for node in self.nodes {
+            node.kill().await?;
+        }
+        Ok(self.database)
+    }
+}
