@@ -1,6 +1,7 @@
 //! What tests need from the machine they run on.
 //!
 //! - [`postgres`] starts private, throwaway PostgreSQL servers from the binaries that are installed.
+//! - [`folder`] makes folders that are removed, with what works in them, when the test process is gone.
 //! - [`process`] runs copies of the test binary as child processes that can be stopped and killed.
 //!
 //! # Guarantees
@@ -9,6 +10,7 @@
 //!
 //! [watchdog]: postgres#removal
 
+pub mod folder;
 mod os;
 pub mod postgres;
 pub mod process;
