@@ -3,6 +3,7 @@
 //! Each scenario measures us and what we compare ourselves with in one run, on a private PostgreSQL with fsync on. Only the
 //! ratios travel to another machine.
 
+mod apiserver;
 mod load;
 mod report;
 mod store;
@@ -39,6 +40,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 enum Scenario {
     /// Durable writes: plain commits, group commit, and what the disk allows.
     Store,
+    /// The embedded Kubernetes API beside a real one: lists, watches, applies.
+    Apiserver,
     /// Everything.
     All,
 }
@@ -50,6 +53,9 @@ async fn main() -> Result<()> {
     let time = std::time::Duration::from_secs_f64(arguments.seconds);
     if matches!(arguments.scenario, Scenario::Store | Scenario::All) {
         store::run(&mut report, time).await?;
+    }
+    if matches!(arguments.scenario, Scenario::Apiserver | Scenario::All) {
+        apiserver::run(&mut report, time).await?;
     }
     report.print();
     if let Some(path) = arguments.json {

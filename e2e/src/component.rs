@@ -13,8 +13,11 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use crate::home::Home;
 use crate::sandbox::Sandbox;
 
-/// A component that is asked to end has so long to do so.
-const GRACE: Duration = Duration::from_secs(30);
+/// A component that is asked to end has so long to do so, and is killed then: an API server with open watches takes a minute.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// One that is killed is gone long before this.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Where components run.
 #[derive(Debug)]
@@ -84,21 +87,27 @@ impl Component {
         .await
     }
 
-    /// Asks it to end, and returns when it has.
+    /// Asks it to end, insists after a moment, and returns when it has ended.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.signal(Signal::TERM);
         let begun = Instant::now();
-        // The group holds nobody but the program and, in a sandbox, who led it there.
-        while self.child.try_wait()?.is_none()
-            || self.group.is_some_and(|group| test_kill_process_group(group).is_ok())
-        {
+        while self.is_there()? {
+            if begun.elapsed() > LIMIT {
+                bail!("{} did not end in {} s", self.name, LIMIT.as_secs());
+            }
             if begun.elapsed() > GRACE {
-                bail!("{} did not end in {} s", self.name, GRACE.as_secs());
+                self.signal(Signal::KILL);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.group = None;
         Ok(())
+    }
+
+    /// Whether anybody of the group is left: the program and, in a sandbox, who led it there.
+    fn is_there(&mut self) -> Result<bool> {
+        let left = self.child.try_wait()?.is_none();
+        Ok(left || self.group.is_some_and(|group| test_kill_process_group(group).is_ok()))
     }
 
     fn signal(&self, signal: Signal) {
