@@ -48,6 +48,8 @@ struct Estimate {
     /// How large the items are of what the expression itself has put together.
     entry: Option<Entry>,
     ty: Type,
+    /// The number that it is, where it stands in the source.
+    number: Option<u64>,
 }
 
 /// How large keys and values are.
@@ -104,7 +106,7 @@ impl Estimator<'_> {
 
     fn value(&self, expr: &Expr, cost: Range, path: Vec<Arc<str>>) -> Estimate {
         let ty = self.ty(expr);
-        Estimate { cost, size: self.plain_size(&path, &ty), path, entry: None, ty }
+        Estimate { cost, size: self.plain_size(&path, &ty), path, entry: None, ty, number: None }
     }
 
     fn node(&mut self, expr: &Expr) -> Estimate {
@@ -152,24 +154,24 @@ impl Estimator<'_> {
             _ => 1,
         };
         let size = Some(Range::fixed(count(size)));
-        Estimate { size, ..self.value(expr, Range::ZERO, Vec::new()) }
+        let number = match literal {
+            Literal::Int(number) => Some(u64::try_from(*number).unwrap_or(0)),
+            _ => None,
+        };
+        Estimate { size, number, ..self.value(expr, Range::ZERO, Vec::new()) }
     }
 
     fn ident(&self, expr: &Expr, name: &Arc<str>) -> Estimate {
         let local = self.locals.iter().rev().find(|local| local.name == *name);
         let path = local.map_or_else(|| vec![name.clone()], |local| local.path.clone());
         let mut found = self.value(expr, Range::fixed(1), path);
-        if local.is_none() && self.env.variable(name).is_none() {
-            // The name of a type.
-            found.size = None;
-        }
         found.size = found.size.or(local.and_then(|local| local.size));
         found
     }
 
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &Arc<str>, optional: bool) -> Estimate {
-        if type_named(expr, |name| self.is_variable(name)).is_some() {
-            return Estimate { size: None, ..self.value(expr, Range::fixed(1), Vec::new()) };
+        if let Some(name) = type_named(expr, |name| self.is_variable(name)) {
+            return self.value(expr, Range::fixed(1), vec![name.into()]);
         }
         let operand = self.node(operand);
         if optional {
@@ -338,7 +340,10 @@ impl Estimator<'_> {
             }
             Macro::TransformMap => (MAP + 1, step(3), Some(count), None),
             Macro::TransformMapEntry => (MAP + 1, step(2), Some(count), None),
-            Macro::SortBy => (1, step(12), Some(count), over.entry),
+            Macro::SortBy => {
+                let sorted = calls::sort(count, last.map_or(&Type::Dyn, |key| &key.ty));
+                (3 + 2 * LIST, step(12).add(sorted.cost), sorted.size, None)
+            }
             Macro::Bind => (LIST, inner, last.and_then(|last| last.size), last.and_then(|last| last.entry)),
             Macro::OptMap | Macro::OptFlatMap => (LIST + 4, inner.add(over.cost), None, None),
         };

@@ -1,6 +1,6 @@
 //! What functions cost, by their names.
 
-use super::{Estimate, Estimator, Range, TRAVERSAL};
+use super::{Estimate, Estimator, LIST, Range, TRAVERSAL};
 use crate::types::Type;
 
 /// What one character of a regular expression costs, for each character of the text.
@@ -23,6 +23,17 @@ impl Call {
     fn walked(text: Range) -> Self {
         Self { cost: text.times(TRAVERSAL), size: Some(text) }
     }
+}
+
+/// A call that makes a list, and walks along it.
+fn made(list: Range, each: f64) -> Call {
+    Call { cost: list.times(each).add(Range::fixed(1 + LIST)), size: Some(list) }
+}
+
+/// Sorting a list by keys of a type: at worst each is compared with each.
+pub(super) fn sort(list: Range, keys: &Type) -> Call {
+    let text = if matches!(keys, Type::String | Type::Bytes) { TRAVERSAL } else { 0.0 };
+    made(list.multiply(list), 2.0 + text)
 }
 
 /// Values of these types are compared in one step.
@@ -61,6 +72,7 @@ fn global(name: &str, args: &[Estimate]) -> Option<Call> {
             let pairs = first.multiply(args.get(1)?.size());
             Call::plain(pairs.times(factor).add(Range::fixed(1)))
         }
+        "lists.range" => made(Range::fixed(args.first()?.number.unwrap_or(u64::MAX)), 1.0),
         "bytes" if matches!(args.first()?.ty, Type::String | Type::Dyn) => {
             let size = Range { min: first.min, max: first.max.saturating_mul(4) };
             Call { cost: first.times(TRAVERSAL), size: Some(size) }
@@ -94,7 +106,22 @@ fn member(estimator: &Estimator<'_>, name: &str, target: &Estimate, args: &[Esti
             let result = replaced(size, argument(0)?, argument(1)?);
             Call { cost: size.times(2.0 * TRAVERSAL), size: Some(result) }
         }
-        "split" => Call { cost: size.times(2.0 * TRAVERSAL), size: Some(Range { min: 0, max: size.max }) },
+        "split" => {
+            let max = args.get(1).and_then(|limit| limit.number).unwrap_or(size.max);
+            Call { cost: size.times(2.0 * TRAVERSAL), size: Some(Range { min: 0, max }) }
+        }
+        "slice" => {
+            let from = args.first()?.number.unwrap_or(0);
+            made(Range::fixed(args.get(1)?.number.unwrap_or(size.max).saturating_sub(from)), 1.0)
+        }
+        "reverse" if matches!(target.ty, Type::List(_) | Type::Dyn) => made(size, 1.0),
+        "flatten" => match args.first().map(|depth| depth.number) {
+            Some(Some(depth)) => made(size, f64::from(u32::try_from(depth).unwrap_or(u32::MAX))),
+            Some(None) => made(size, f64::from(u32::MAX)),
+            None => made(size, 1.0),
+        },
+        "distinct" => made(size.multiply(size), 2.0),
+        "sort" => sort(size, &items(estimator, target).map_or(Type::Dyn, |(ty, _)| ty)),
         "join" => {
             let mut result = items(estimator, target).map_or(Range::ZERO, |(_, item)| size.multiply(item));
             if let Some(separator) = argument(0) {
