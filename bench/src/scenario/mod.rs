@@ -1,6 +1,7 @@
 //! What is measured, one file each.
 
 mod alone;
+mod apiserver;
 mod failover;
 mod growth;
 mod hot;
@@ -43,6 +44,8 @@ pub enum Scenario {
     Rolling,
     /// The same with ever more entities, and with many finished messages.
     Growth,
+    /// The embedded Kubernetes API beside a real one: lists, watches, applies.
+    Apiserver,
     /// Everything.
     All,
 }
@@ -62,6 +65,7 @@ impl Scenario {
             Self::Failover => failover::run(world, report).await,
             Self::Rolling => rolling::run(world, report).await,
             Self::Growth => growth::run(world, report).await,
+            Self::Apiserver => apiserver::run(world, report).await,
             Self::All => {
                 for scenario in Self::value_variants().iter().filter(|scenario| **scenario != Self::All) {
                     Box::pin(scenario.run(world, report)).await?;

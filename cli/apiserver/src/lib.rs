@@ -22,7 +22,6 @@
 //! - Protobuf is read and not written; OpenAPI v2 is written as JSON only.
 //! - A message that quotes a parser, a key of the storage, or a value as a program prints it may read otherwise. A case whose
 //!   answer differs says so, and why, under `differs`.
-//! - A rule in CEL that is too expensive is refused when it runs and not when it is defined.
 //!
 //! # Bounds
 //! A body is at most 3 MiB. A watch keeps no queue: it reads a history that all watches of a resource share and that is bounded

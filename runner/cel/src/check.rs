@@ -7,6 +7,7 @@ mod macros;
 use std::sync::Arc;
 
 use crate::ast::{Expr, Kind, Literal};
+use crate::cost::Types;
 use crate::env::{Env, type_named};
 use crate::position::Position;
 use crate::types::{Type, join};
@@ -29,7 +30,7 @@ pub struct Problem {
 /// All problems found, in the order of the source: names, fields and functions that do not exist, and arguments that
 /// no overload takes.
 pub fn check(expr: &Expr, source: &str, env: &Env) -> Result<Type, Vec<Problem>> {
-    let mut checker = Checker { env, locals: Vec::new(), problems: Vec::new(), mixed: !env.is_kubernetes() };
+    let mut checker = Checker::new(env);
     let ty = checker.expr(expr);
     if checker.problems.is_empty() {
         return Ok(ty);
@@ -46,6 +47,13 @@ pub fn check(expr: &Expr, source: &str, env: &Env) -> Result<Type, Vec<Problem>>
         .collect())
 }
 
+/// The types of all nodes of an expression that has been checked.
+pub(crate) fn types_of(expr: &Expr, env: &Env) -> Types {
+    let mut checker = Checker { types: Some(Types::new()), ..Checker::new(env) };
+    checker.expr(expr);
+    checker.types.unwrap_or_default()
+}
+
 struct Found {
     at: usize,
     message: String,
@@ -58,6 +66,14 @@ struct Checker<'a> {
     problems: Vec<Found>,
     /// Whether lists and maps may hold items of different types.
     mixed: bool,
+    /// What was found out about each node, where somebody wants to know.
+    types: Option<Types>,
+}
+
+impl<'a> Checker<'a> {
+    fn new(env: &'a Env) -> Self {
+        Self { env, locals: Vec::new(), problems: Vec::new(), mixed: !env.is_kubernetes(), types: None }
+    }
 }
 
 impl Checker<'_> {
@@ -76,6 +92,14 @@ impl Checker<'_> {
     }
 
     fn expr(&mut self, expr: &Expr) -> Type {
+        let ty = self.find(expr);
+        if let Some(types) = &mut self.types {
+            types.insert(std::ptr::from_ref(expr), ty.clone());
+        }
+        ty
+    }
+
+    fn find(&mut self, expr: &Expr) -> Type {
         match &expr.kind {
             Kind::Literal(literal) => constant(literal),
             Kind::Ident(name) => self.name(expr, name),

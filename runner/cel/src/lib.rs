@@ -28,6 +28,7 @@
 pub mod ast;
 pub mod budget;
 pub mod check;
+mod cost;
 mod env;
 pub mod escape;
 mod eval;
@@ -48,6 +49,7 @@ mod value;
 
 pub use budget::{Budget, Exceeded};
 pub use check::{Problem, check};
+pub use cost::{Shape, estimate};
 pub use env::Env;
 pub use fault::{Error, Fault};
 pub use parser::parse;

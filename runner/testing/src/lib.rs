@@ -2,6 +2,7 @@
 //!
 //! - [`history`] says whether what clients and database saw of a cluster may happen.
 //! - [`postgres`] starts private, throwaway PostgreSQL servers from the binaries that are installed.
+//! - [`folder`] makes folders that are removed, with what works in them, when the test process is gone.
 //! - [`process`] runs copies of the test binary as child processes that can be stopped and killed.
 //!
 //! # Guarantees
@@ -10,6 +11,7 @@
 //!
 //! [watchdog]: postgres#removal
 
+pub mod folder;
 pub mod history;
 mod os;
 pub mod postgres;

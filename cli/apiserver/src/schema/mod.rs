@@ -65,8 +65,8 @@ impl Schema {
     /// share one schema and `spec.versions[N].schema.openAPIV3Schema` otherwise.
     ///
     /// # Errors
-    /// Everything that a Kubernetes API server would refuse, with the path of each offending field. Not among it is the
-    /// estimate of what CEL rules may cost: here a rule that is too expensive fails when it runs.
+    /// Everything that a Kubernetes API server would refuse, with the path of each offending field. Not among it is what
+    /// rules may cost, see [`Schema::check_cost`].
     pub fn compile(schema: &Value, at: &str) -> Result<Self, Vec<FieldError>> {
         let Some(map) = schema.as_object() else {
             return Err(vec![FieldError::invalid(at, schema.clone(), "must be a schema")]);
@@ -103,6 +103,13 @@ impl Schema {
     #[must_use]
     pub fn check_root(schema: &Value, at: &str) -> Option<FieldError> {
         openapi::check_root(schema.as_object()?, at)
+    }
+
+    /// The CEL rules that may cost too much, by the sizes that the schema allows; to be asked besides [`Schema::compile`] of a
+    /// schema that is new. One that is stored is not refused for it.
+    #[must_use]
+    pub fn check_cost(schema: &Value, at: &str) -> Vec<FieldError> {
+        schema.as_object().map(|schema| rules::check_cost(schema, at)).unwrap_or_default()
     }
 
     /// The shape of a built-in type: its lists have their merge keys, patches their strategies. A kind that is not known has

@@ -28,12 +28,9 @@ pub enum Error {
         "PostgreSQL does not run as root, and /etc/passwd has neither a `postgres` nor a `nobody` account"
     )]
     NoAccount,
-    /// The folder for throwaway servers belongs to somebody else.
-    #[error("{} is not a folder of this user: remove it, or set TMPDIR", path.display())]
-    ForeignFolder {
-        /// The folder.
-        path: PathBuf,
-    },
+    /// There is no folder for the server.
+    #[error("cannot have a folder for the server")]
+    Folder(#[from] crate::folder::Error),
     /// The operating system refused something.
     #[error("cannot {action}")]
     Io {

@@ -150,7 +150,10 @@ fn validate_versions(definition: &Value, old: Option<&Value>, errors: &mut Vec<F
             errors.push(FieldError::required(format!("{at}.schema.openAPIV3Schema"), ""));
         } else if !unchanged {
             let at = schema_path(definition, index);
-            let mut wrong = Schema::compile(schema, &at).err().unwrap_or_default();
+            let mut wrong = match Schema::compile(schema, &at) {
+                Ok(_) => Schema::check_cost(schema, &at),
+                Err(wrong) => wrong,
+            };
             if version["subresources"]["status"].is_object() {
                 wrong.extend(Schema::check_root(schema, &at));
             }

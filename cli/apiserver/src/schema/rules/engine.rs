@@ -1,6 +1,6 @@
 //! The seam to the expression language.
 
-use cleat_cel::{Bindings, Budget, Env, Program as Expression, Root, Type, Value as Seen};
+use cleat_cel::{Bindings, Budget, Env, Program as Expression, Root, Shape, Type, Value as Seen, estimate};
 use serde_json::Value;
 
 /// What the values that one evaluation makes may take, in bytes.
@@ -10,6 +10,7 @@ const BYTES: u64 = 64 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct Environment {
     kind: Type,
+    shape: Shape,
     plain: Env,
     optional: Env,
 }
@@ -41,11 +42,13 @@ pub(super) enum Failure {
 impl Environment {
     /// The environment for a schema; none if rules cannot see its values.
     pub fn new(schema: &Value, resource: bool) -> Option<Self> {
-        let kind = Type::from_structural(schema, if resource { Root::Yes } else { Root::No })?;
+        let root = if resource { Root::Yes } else { Root::No };
+        let kind = Type::from_structural(schema, root)?;
+        let shape = Shape::from_structural(schema, root)?;
         let base = Env::kubernetes().with("self", kind.clone());
         let plain = base.clone().with("oldSelf", kind.clone());
         let optional = base.with("oldSelf", Type::optional(kind.clone()));
-        Some(Self { kind, plain, optional })
+        Some(Self { kind, shape, plain, optional })
     }
 
     /// Compiles a rule.
@@ -69,8 +72,18 @@ impl Environment {
         }
     }
 
+    /// What an expression costs at most for one value, and how many such values there can be in one request; none if it does
+    /// not compile.
+    pub fn cost(&self, text: &str, optional: bool) -> Option<(u64, u64)> {
+        Some((estimate(text, self.variables(optional), &self.shape)?, self.shape.cardinality()))
+    }
+
+    fn variables(&self, optional: bool) -> &Env {
+        if optional { &self.optional } else { &self.plain }
+    }
+
     fn compile(&self, text: &str, optional: bool) -> Result<Program, String> {
-        let environment = if optional { &self.optional } else { &self.plain };
+        let environment = self.variables(optional);
         let expression = Expression::compile(text, environment).map_err(|problems| problems.report())?;
         let uses_old = expression.uses("oldSelf");
         Ok(Program { expression, uses_old })

@@ -1,8 +1,10 @@
 //! `x-kubernetes-validations`: rules in CEL that an object must obey.
 
+mod cost;
 mod declared;
 mod engine;
 
+pub(super) use cost::check as check_cost;
 pub(super) use declared::{Declared, check, check_text};
 
 use super::correlate::{OldItems, Pair};

@@ -1,4 +1,4 @@
-module cleat.dev/apiserver/client-go
+module e2e/client-go
 
 go 1.26.0
 

@@ -1,0 +1,164 @@
+//! A whole Kubernetes with one node, or the one that the user names.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::process::Command;
+
+use crate::binaries::Program;
+use crate::component::Place;
+use crate::control_plane::{self, ControlPlane, NODE, Options};
+use crate::home::Running;
+use crate::image::Image;
+use crate::node::Node;
+use crate::{Kubectl, progress};
+
+/// A Kubernetes that runs pods. Dropping it removes everything, unless it is the user's.
+#[derive(Debug)]
+pub struct Cluster(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    // The node is dropped first.
+    Own { node: Node, plane: ControlPlane },
+    Given { kubeconfig: PathBuf },
+}
+
+impl Cluster {
+    /// Starts one whose node is ready when this returns, or takes the one that `E2E_KUBECONFIG` leads to.
+    ///
+    /// # Errors
+    /// The user is not root, a program is missing and cannot be built, or something does not start.
+    pub async fn start() -> Result<Self> {
+        if let Some(kubeconfig) = std::env::var_os("E2E_KUBECONFIG") {
+            let kubeconfig = PathBuf::from(kubeconfig);
+            progress(format_args!("using the cluster of {}", kubeconfig.display()));
+            return Ok(Self(Kind::Given { kubeconfig }));
+        }
+        let begun = Instant::now();
+        let mut plane = ControlPlane::start_in_sandbox(Options { controllers: true }).await?;
+        // What goes wrong from here on is in the logs.
+        let starting = plane.running("start")?;
+        let node = Self::start_node(&mut plane).await?;
+        starting.passed();
+        progress(format_args!(
+            "node ready after {:.1} s; KUBECONFIG={}",
+            begun.elapsed().as_secs_f64(),
+            plane.kubeconfig().display()
+        ));
+        Ok(Self(Kind::Own { node, plane }))
+    }
+
+    async fn start_node(plane: &mut ControlPlane) -> Result<Node> {
+        let mut node = Node::start(plane).await?;
+        let kubectl = plane.kubectl().await?;
+        let ready = format!("wait --for=condition=Ready node/{NODE} --timeout=1s");
+        crate::until("the node is not ready", || {
+            let alive = plane.check().and_then(|()| node.check());
+            let (kubectl, ready) = (&kubectl, &ready);
+            async move {
+                alive?;
+                Ok(kubectl.attempt(ready, "").await?.success)
+            }
+        })
+        .await?;
+        Ok(node)
+    }
+
+    /// The cluster that tests share which do it no harm; the first call starts it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start). The next call tries again.
+    pub async fn shared() -> Result<Arc<Self>> {
+        static SHARED: tokio::sync::OnceCell<Arc<Cluster>> = tokio::sync::OnceCell::const_new();
+        SHARED.get_or_try_init(|| async { Ok(Arc::new(Self::start().await?)) }).await.cloned()
+    }
+
+    /// The kubeconfig of an administrator.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        match &self.0 {
+            Kind::Own { plane, .. } => plane.kubeconfig(),
+            Kind::Given { kubeconfig } => kubeconfig.clone(),
+        }
+    }
+
+    /// A client of the administrator's.
+    ///
+    /// # Errors
+    /// The kubeconfig cannot be read.
+    pub async fn client(&self) -> Result<kube::Client> {
+        control_plane::client(&self.kubeconfig()).await
+    }
+
+    /// kubectl for it.
+    ///
+    /// # Errors
+    /// There is no kubectl and it cannot be built.
+    pub async fn kubectl(&self) -> Result<Kubectl> {
+        Kubectl::new(Program::Kubectl, &self.kubeconfig()).await
+    }
+
+    /// Whether the cluster was started by this process, so that its parts can be stopped and started.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        matches!(self.0, Kind::Own { .. })
+    }
+
+    /// The control plane, to be stopped and started.
+    ///
+    /// # Errors
+    /// It is the user's cluster.
+    pub fn control_plane(&self) -> Result<&ControlPlane> {
+        match &self.0 {
+            Kind::Own { plane, .. } => Ok(plane),
+            Kind::Given { .. } => bail!("the cluster of E2E_KUBECONFIG is not stopped and started"),
+        }
+    }
+
+    /// An address of the machine that pods reach, for what runs beside the cluster.
+    ///
+    /// # Errors
+    /// It is the user's cluster.
+    pub fn machine(&self) -> Result<&str> {
+        match self.control_plane()?.place() {
+            Place::Sandbox(sandbox) => Ok(&sandbox.machine),
+            Place::Machine => bail!("a control plane without a node has no pods"),
+        }
+    }
+
+    /// Gives an image to the node. Pods use it with a pull policy other than `Always`.
+    ///
+    /// # Errors
+    /// It cannot be made or loaded.
+    pub async fn load(&self, image: &Image) -> Result<()> {
+        match &self.0 {
+            Kind::Own { node, .. } => node.load(image).await,
+            Kind::Given { .. } => {
+                let command = std::env::var("E2E_LOAD_IMAGE")
+                    .context("E2E_LOAD_IMAGE names no command that loads an image into the cluster")?;
+                let archive = tempfile::NamedTempFile::with_suffix(".tar")?;
+                image.write(archive.path())?;
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(format!("{command} \"$1\"")).arg("sh").arg(archive.path());
+                let status = shell.stdin(Stdio::null()).kill_on_drop(true).status().await?;
+                ensure!(status.success(), "E2E_LOAD_IMAGE could not load {}", image.name());
+                Ok(())
+            }
+        }
+    }
+
+    /// Says that a test runs here, so that logs are kept if it does not pass.
+    ///
+    /// # Errors
+    /// The mark cannot be written.
+    pub fn running(&self, test: &str) -> Result<Running> {
+        match &self.0 {
+            Kind::Own { plane, .. } => plane.running(test),
+            Kind::Given { .. } => Ok(Running::elsewhere()),
+        }
+    }
+}
