@@ -25,5 +25,7 @@ mod pauses;
 #[path = "transport/proxy.rs"]
 #[allow(dead_code, reason = "the tests of the transport use the rest")]
 mod proxy;
+#[path = "fault/rig.rs"]
+mod rig;
 #[path = "fault/runner.rs"]
 mod runner;

@@ -3,7 +3,24 @@
 use cleat_runner::message::EntityAddress;
 use cleat_runner::prelude::*;
 
-#[entity(name = "list", state = Vec<u64>)]
+/// The messages, in order.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Messages(Vec<u64>);
+
+impl Messages {
+    /// Adds a message. Its place.
+    fn push(&mut self, message: u64) -> usize {
+        self.0.push(message);
+        self.0.len()
+    }
+
+    fn seen(&self) -> Seen {
+        (self.0.len(), self.0.last().copied())
+    }
+}
+
+#[entity(name = "list", state = Messages)]
 pub struct List;
 
 /// How long it is, and what is last.
@@ -13,16 +30,14 @@ pub type Seen = (usize, Option<u64>);
 impl List {
     /// One commit: the message, the new state and the reply. Its place in the list.
     #[rpc(persisted)]
-    pub async fn append(&self, list: &mut Vec<u64>, message: u64) -> Result<usize, Never> {
-        list.push(message);
-        Ok(list.len())
+    pub async fn append(&self, list: &mut Messages, message: u64) -> Result<usize, Never> {
+        Ok(list.push(message))
     }
 
     /// The same for a message that is stored before it is handled.
     #[rpc(persisted, effects = "outside")]
-    pub async fn append_stored(&self, list: &mut Vec<u64>, message: u64) -> Result<usize, Never> {
-        list.push(message);
-        Ok(list.len())
+    pub async fn append_stored(&self, list: &mut Messages, message: u64) -> Result<usize, Never> {
+        Ok(list.push(message))
     }
 
     /// The same, and another list gets it, too.
@@ -30,25 +45,24 @@ impl List {
     pub async fn append_both(
         &self,
         context: &mut Context,
-        list: &mut Vec<u64>,
+        list: &mut Messages,
         message: u64,
     ) -> Result<usize, Never> {
-        list.push(message);
         let other = EntityAddress::new("list", &mirror(context.address().id.as_str())).unwrap();
         context.send_to(other, "append", &message, None).unwrap();
-        Ok(list.len())
+        Ok(list.push(message))
     }
 
     /// What is in memory.
     #[rpc]
-    pub async fn read(&self, list: &Vec<u64>) -> Result<Seen, Never> {
-        Ok((list.len(), list.last().copied()))
+    pub async fn read(&self, list: &Messages) -> Result<Seen, Never> {
+        Ok(list.seen())
     }
 
     /// What is in memory, told a while later.
     #[rpc]
-    pub async fn read_slowly(&self, list: &Vec<u64>) -> Result<Seen, Never> {
-        let seen = (list.len(), list.last().copied());
+    pub async fn read_slowly(&self, list: &Messages) -> Result<Seen, Never> {
+        let seen = list.seen();
         // On a thread of its own, which goes on at once when a process that stood still does.
         tokio::task::block_in_place(|| std::thread::sleep(Duration::from_secs(3)));
         Ok(seen)

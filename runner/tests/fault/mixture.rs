@@ -22,16 +22,18 @@ enum Fault {
     Pause(u64),
     Database(Shutdown),
     DatabaseKilled,
+    DatabaseAway(u64),
     LeasesAway(u64),
 }
 
 fn any_fault(random: &mut impl Rng) -> Fault {
-    match random.random_range(0..7) {
+    match random.random_range(0..8) {
         0 => Fault::Kill,
         1 => Fault::Stop,
         2 | 3 => Fault::Pause(random.random_range(100..5000)),
         4 => Fault::Database(if random.random() { Shutdown::Fast } else { Shutdown::Immediate }),
         5 => Fault::DatabaseKilled,
+        6 => Fault::DatabaseAway(random.random_range(100..5000)),
         _ => Fault::LeasesAway(random.random_range(100..5000)),
     }
 }
@@ -83,6 +85,11 @@ async fn inflict(cluster: &mut Cluster, victim: &str, fault: Fault) {
         Fault::Database(how) => cluster.server.restart(how).await.unwrap(),
         Fault::DatabaseKilled => {
             cluster.server.kill().await.unwrap();
+            cluster.server.start_again().await.unwrap();
+        }
+        Fault::DatabaseAway(time) => {
+            cluster.server.stop(Shutdown::Fast).await.unwrap();
+            tokio::time::sleep(millis(time)).await;
             cluster.server.start_again().await.unwrap();
         }
         Fault::LeasesAway(time) => {
