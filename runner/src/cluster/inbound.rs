@@ -22,7 +22,10 @@ impl Inbound for Door {
         let request = match wire::inward(request.envelope, request.resent) {
             Asked::Entity(request) => request,
             Asked::About(request, about) => {
-                responder.admit();
+                // These wait for as long as the request takes.
+                if matches!(about, About::Join | About::Read) {
+                    responder.admit();
+                }
                 tokio::spawn(inner.tell(request, about, after, responder));
                 return;
             }

@@ -116,11 +116,13 @@ async fn a_rolling_restart_breaks_no_persisted_stream() {
             let id = if number % 2 == 0 { first.entity_here(number) } else { reader.entity_here(number) };
             let numbers = reader.numbers.clone();
             tokio::spawn(async move {
-                let items = numbers.list(&id, &List { to: 5_000, wait_before: None }).stream().await.unwrap();
-                items.collect().await.unwrap()
+                let list = List { to: 2_000, wait_before: Some(1_000) };
+                numbers.list(&id, &list).stream().await.unwrap().collect().await.unwrap()
             })
         })
         .collect();
+    // They wait in the middle, wherever they are, until the last one is there.
+    soon(async { first.entity.waiting.acquire_many(3).await.unwrap().forget() }).await;
     let second = world.runner("second").await;
     settled(&[&reader, &first, &second]).await;
     soon(first.stop()).await;
@@ -128,7 +130,10 @@ async fn a_rolling_restart_breaks_no_persisted_stream() {
     settled(&[&reader, &second, &third]).await;
     soon(second.stop()).await;
     settled(&[&reader, &third]).await;
+    for runner in [&reader, &third] {
+        runner.entity.gate.add_permits(6);
+    }
     for stream in streams {
-        assert_eq!(soon(stream).await.unwrap(), (0..5_000).collect::<Vec<_>>());
+        assert_eq!(soon(stream).await.unwrap(), (0..2_000).collect::<Vec<_>>());
     }
 }
