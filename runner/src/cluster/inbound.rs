@@ -30,7 +30,8 @@ impl Inbound for Door {
                 return;
             }
             Asked::Unknown(what) => {
-                return responder.end(Outcome::defect("Malformed", format!("this runner does not know {what}")));
+                return responder
+                    .end(Outcome::defect("Malformed", format!("this runner does not know {what}")));
             }
         };
         if let Some(fence) = inner.unproven(&request) {
