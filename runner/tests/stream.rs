@@ -11,6 +11,8 @@ mod refusals;
 mod resumption;
 #[path = "stream/state.rs"]
 mod state;
+#[path = "stream/trouble.rs"]
+mod trouble;
 #[path = "stream/volatile.rs"]
 mod volatile;
 #[path = "entity/world.rs"]

@@ -339,7 +339,9 @@ impl Argument {
         match self {
             Self::Request(_) => "a method has one request: put its inputs into one struct",
             Self::Context => "a method has one context",
-            Self::Emitter(_) => "a method has one emitter: give it an enum if there are several kinds of items",
+            Self::Emitter(_) => {
+                "a method has one emitter: give it an enum if there are several kinds of items"
+            }
             Self::Reads(_) | Self::Changes(_) => {
                 "a method has one state: what is taken by reference is the state, what is taken by value is the request"
             }

@@ -166,7 +166,9 @@ impl<T: DeserializeOwned, E: DeserializeOwned> Items<T, E> {
                 }
                 Source::Ending(_) => {
                     ready!(self.acknowledge_read(cx));
-                    let Source::Ending(error) = std::mem::replace(&mut self.source, Source::Over) else { continue };
+                    let Source::Ending(error) = std::mem::replace(&mut self.source, Source::Over) else {
+                        continue;
+                    };
                     return Poll::Ready(error.map(Err));
                 }
                 Source::Over => return Poll::Ready(None),

@@ -22,12 +22,16 @@ impl Inbound for Door {
         let request = match wire::inward(request.envelope, request.resent) {
             Asked::Entity(request) => request,
             Asked::About(request, about) => {
-                responder.admit();
+                // These wait for as long as the request takes.
+                if matches!(about, About::Join | About::Read) {
+                    responder.admit();
+                }
                 tokio::spawn(inner.tell(request, about, after, responder));
                 return;
             }
             Asked::Unknown(what) => {
-                return responder.end(Outcome::defect("Malformed", format!("this runner does not know {what}")));
+                return responder
+                    .end(Outcome::defect("Malformed", format!("this runner does not know {what}")));
             }
         };
         match inner.volatile_under(&request) {

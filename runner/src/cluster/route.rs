@@ -88,7 +88,12 @@ impl Inner {
     }
 
     /// Waits until a shard is somewhere else than it was seen, or a little while: an owner that does not let go yet answers again.
-    pub(super) async fn wait(&self, shard: &ShardId, seen: &Location, deadline: Instant) -> Result<(), Error> {
+    pub(super) async fn wait(
+        &self,
+        shard: &ShardId,
+        seen: &Location,
+        deadline: Instant,
+    ) -> Result<(), Error> {
         let elsewhere = || Error::NotHere(shard.clone());
         if Instant::now() >= deadline {
             return Err(elsewhere());

@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn nobody_outside_speaks_for_a_runner() {
-        let mut envelope = about(Snowflake::new(1), &"default-0000-0000000000000001".parse().unwrap(), About::Join);
+        let mut envelope =
+            about(Snowflake::new(1), &"default-0000-0000000000000001".parse().unwrap(), About::Join);
         let envelope = envelope.as_mut().unwrap().clone();
         let request = Request { envelope, caller: Caller::Outside, want: Want::Reply, resent: false };
         assert!(outward(&request).headers.is_empty());

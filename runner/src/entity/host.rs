@@ -9,13 +9,13 @@ use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::job::{Answer, Caller, Delivered, Reading, ReplyTo, Request, Waiter, Want};
+use super::job::{Answer, Caller, Delivered, ReplyTo, Request, Waiter, Want};
 use super::registry::Registry;
 use super::shard::{Loading, Shard};
-use super::stream::{self, Limits, Replies};
+use super::stream::{self, Limits};
 use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, RegistrationEvent, Retry, Visibility};
 use crate::message::snowflake::{Exhausted, Generator};
-use crate::message::{EntityType, Outcome, RequestId, Sequence, Snowflake};
+use crate::message::{EntityType, Outcome, RequestId, Snowflake};
 use crate::shard::{Fence, GroupName, ShardId, ShardMap};
 use crate::store::{self, Message, Page, Store, Wake};
 
@@ -68,7 +68,7 @@ impl Default for Options {
 /// # Caveats
 /// Shards have to be claimed before they are opened. Volatile calls are answered without a look at the database.
 #[derive(Clone)]
-pub struct Host(Arc<Inner>);
+pub struct Host(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) store: Arc<dyn Store>,
@@ -236,42 +236,6 @@ impl Host {
         }
     }
 
-    /// Takes a message to a method that streams. It is delivered now, and what comes back is read from the replies.
-    pub fn stream(&self, request: Request) -> Replies {
-        let (inlet, outlet) = stream::pipe(self.0.options.streams, 0);
-        let (end, ended) = oneshot::channel();
-        let request = Request { want: Want::Stream, ..request };
-        self.deliver(request, ReplyTo::Reader(Reading { inlet, end }));
-        stream::volatile(outlet, ended)
-    }
-
-    /// The items of a persisted stream after a given one, then its end. Without one it begins with the first that was not
-    /// acknowledged.
-    ///
-    /// # Errors
-    /// [`Error::NotHere`] if its shard is served elsewhere; all else comes with the replies.
-    pub async fn replies(&self, request: &RequestId, after: Option<Sequence>) -> Result<Replies, Error> {
-        let shard = self.0.shard_of(request)?;
-        let after = match after {
-            Some(last) => Some(last),
-            None => shard.store().watermark(request.id).await?.acked,
-        };
-        let end = shard.end_of(request.id).await;
-        Ok(stream::reading(shard, request.id, after, end))
-    }
-
-    /// Notes that the reader of a persisted stream has everything up to an item, which then need not be kept.
-    ///
-    /// # Errors
-    /// [`Error::NotHere`] if its shard is served elsewhere; the store's.
-    pub async fn acknowledge(&self, request: &RequestId, sequence: Sequence) -> Result<(), Error> {
-        let shard = self.0.shard_of(request)?;
-        match shard.acknowledge(request.id, sequence).await {
-            Err(store::Error::Fenced { shard }) => Err(Error::NotHere(shard)),
-            acknowledged => Ok(acknowledged?),
-        }
-    }
-
     /// The door to the database.
     pub(crate) fn store(&self) -> &dyn Store {
         self.0.store.as_ref()
@@ -331,7 +295,7 @@ impl Inner {
     }
 
     /// The shard of a request, if it is served here.
-    fn shard_of(&self, request: &RequestId) -> Result<Arc<Shard>, Error> {
+    pub(super) fn shard_of(&self, request: &RequestId) -> Result<Arc<Shard>, Error> {
         let group = &request.group;
         let map = self.map(group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
         let id = map.shard_at(request.slot);
@@ -401,7 +365,7 @@ impl Inner {
                 private: method.visibility == Visibility::Private,
             });
         }
-        check_stream(request, method)?;
+        stream::check(request, method)?;
         let wants_store = envelope.deliver_at.is_some() || envelope.key.is_some();
         if method.delivery == Delivery::Volatile && wants_store {
             return Err(Error::NotPersisted {
@@ -555,21 +519,6 @@ impl Inner {
                 tracing::warn!(error = &error as &dyn std::error::Error, "open work could not be read");
             }
         }
-    }
-}
-
-/// Checks that a caller who wants one reply does not get a stream, nor the other way round.
-fn check_stream(request: &Request, method: &super::Method) -> Result<(), Error> {
-    let address = &request.envelope.address;
-    let (entity_type, asked) = (address.entity_type.clone(), request.envelope.method.clone());
-    match (request.want, method.stream) {
-        (Want::Reply, true) => Err(Error::Streams { entity_type, method: asked }),
-        // Nobody would read it.
-        (Want::Acceptance, true) if method.delivery == Delivery::Volatile => {
-            Err(Error::Streams { entity_type, method: asked })
-        }
-        (Want::Stream, false) => Err(Error::NotStreaming { entity_type, method: asked }),
-        _ => Ok(()),
     }
 }
 

@@ -105,6 +105,16 @@ impl Waiter {
         self.want == Want::Acceptance
     }
 
+    /// Whether nobody waits there any more.
+    pub(super) fn is_gone(&self) -> bool {
+        match &self.reply_to {
+            Some(ReplyTo::Waiter(waiter)) => waiter.is_closed(),
+            Some(ReplyTo::Reader(reading)) => reading.end.is_closed(),
+            Some(ReplyTo::Then(_)) => false,
+            None => true,
+        }
+    }
+
     /// The same for a persisted request: those who read wait until it is stored, and then read it by its id.
     pub(super) fn of_persisted(mut self) -> Self {
         if self.want == Want::Stream {

@@ -90,6 +90,10 @@ impl Requests {
     /// Adds somebody who waits for a request. Whether its message is in memory.
     pub(super) fn join(&mut self, id: Snowflake, waiter: Waiter) -> bool {
         let tracked = self.tracked.entry(id).or_default();
+        // Those who read a long stream come and go; now and then is often enough to look for the latter.
+        if tracked.waiters.len().is_power_of_two() {
+            tracked.waiters.retain(|waiter| !waiter.is_gone());
+        }
         tracked.waiters.push(waiter);
         tracked.here
     }

@@ -339,7 +339,11 @@ impl Shard {
     }
 
     /// Notes that the reader of a stream has everything up to an item.
-    pub(super) async fn acknowledge(&self, request: Snowflake, sequence: Sequence) -> Result<(), store::Error> {
+    pub(super) async fn acknowledge(
+        &self,
+        request: Snowflake,
+        sequence: Sequence,
+    ) -> Result<(), store::Error> {
         let write = Write::one(self.fence.clone(), Change::Ack { request, sequence });
         let acknowledged = self.store.commit(write).await.map(|_| ());
         if let Err(store::Error::Fenced { .. }) = acknowledged {

@@ -102,7 +102,10 @@ async fn a_reader_that_goes_away_stops_nothing(place: Place) {
 }
 
 async fn pending_items(
-    pending: &cleat_runner::client::Pending<cleat_runner::client::Streamed<u32>, cleat_runner::prelude::Never>,
+    pending: &cleat_runner::client::Pending<
+        cleat_runner::client::Streamed<u32>,
+        cleat_runner::prelude::Never,
+    >,
 ) -> Vec<u32> {
     pending.stream().await.unwrap().collect().await.unwrap()
 }

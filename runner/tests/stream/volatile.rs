@@ -55,7 +55,11 @@ async fn a_slow_reader_holds_its_handler_back(place: Place) {
             tokio::task::yield_now().await;
         }
         // What was read, what waits in the chunk at hand, what waits in the pipe.
-        assert!(*entity.given.borrow() <= expected + 1 + 8 + 8, "{} after {expected}", *entity.given.borrow());
+        assert!(
+            *entity.given.borrow() <= expected + 1 + 8 + 8,
+            "{} after {expected}",
+            *entity.given.borrow()
+        );
     }
     assert!(items.next().await.is_none());
 }

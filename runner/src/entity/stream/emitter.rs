@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use serde::Serialize;
 use tokio::sync::Notify;
@@ -65,23 +66,27 @@ impl Output {
         }
     }
 
-    async fn give<T: Serialize>(&self, item: &T) {
-        let number = self.position.next.fetch_add(1, Ordering::Relaxed);
-        if number < self.position.stored {
-            return;
-        }
-        match self.write(number, item) {
-            Ok(item) => self.inlet.put(item).await,
-            Err(error) => {
+    /// Gives an item that was written.
+    async fn give(&self, item: Option<Result<Bytes, Error>>) {
+        match item {
+            Some(Ok(item)) => self.inlet.put(item).await,
+            Some(Err(error)) => {
                 let _ = self.fault.set(HandlerError::failed(error.reason().to_owned(), error.to_string()));
                 self.faulty.notify_one();
                 // Whoever runs the handler drops it here.
                 std::future::pending::<()>().await;
             }
+            None => {}
         }
     }
 
-    fn write<T: Serialize>(&self, number: i64, item: &T) -> Result<bytes::Bytes, Error> {
+    /// The next item as it travels. None if it is stored.
+    fn write<T: Serialize>(&self, item: &T) -> Option<Result<Bytes, Error>> {
+        let number = self.position.next.fetch_add(1, Ordering::Relaxed);
+        (number >= self.position.stored).then(|| self.encode(number, item))
+    }
+
+    fn encode<T: Serialize>(&self, number: i64, item: &T) -> Result<Bytes, Error> {
         let bytes = codec::encode(item).map_err(|error| Error::codec("an item of the stream", &error))?;
         if bytes.len() > self.limit {
             return Err(Error::ItemTooLarge { number, size: bytes.len(), limit: self.limit });
@@ -115,11 +120,10 @@ impl<T: Serialize> Emitter<T> {
     }
 
     /// Gives an item, once there is room for it.
-    pub async fn emit(&mut self, item: T)
-    where
-        T: Send + Sync,
-    {
-        self.output.give(&item).await;
+    pub async fn emit(&mut self, item: T) {
+        let written = self.output.write(&item);
+        drop(item);
+        self.output.give(written).await;
     }
 
     /// Says that this handler goes on where earlier attempts ended, instead of giving all items again.
@@ -133,13 +137,10 @@ impl<T: Serialize> Emitter<T> {
     ///
     /// # Errors
     /// The stream's.
-    pub async fn forward<E>(&mut self, items: impl Stream<Item = Result<T, E>>) -> Result<(), E>
-    where
-        T: Send + Sync,
-    {
+    pub async fn forward<E>(&mut self, items: impl Stream<Item = Result<T, E>>) -> Result<(), E> {
         let mut items = pin!(items);
         while let Some(item) = items.next().await {
-            self.output.give(&item?).await;
+            self.emit(item?).await;
         }
         Ok(())
     }

@@ -112,13 +112,10 @@ mod tests {
         feed.publish(chunk(2, 3, 1));
         feed.publish(chunk(4, 2, 1));
         let sequence = |after: Option<i32>| feed.after(after.map(Sequence)).map(|chunk| chunk.sequence.0);
-        assert_eq!([None, Some(0), Some(1), Some(2), Some(3)].map(sequence), [
-            Some(2),
-            Some(2),
-            Some(2),
-            Some(4),
-            Some(4)
-        ]);
+        assert_eq!(
+            [None, Some(0), Some(1), Some(2), Some(3)].map(sequence),
+            [Some(2), Some(2), Some(2), Some(4), Some(4)]
+        );
         assert_eq!(sequence(Some(4)), None);
     }
 

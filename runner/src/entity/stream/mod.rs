@@ -11,6 +11,7 @@
 
 mod emitter;
 mod feed;
+mod host;
 mod pipe;
 mod pump;
 mod reader;
@@ -23,9 +24,10 @@ use crate::message::{Chunk, Outcome, Snowflake};
 pub use emitter::Emitter;
 pub(super) use emitter::{Output, Position};
 pub(super) use feed::Feeds;
-pub(super) use pipe::{Inlet, pipe};
+pub(super) use host::check;
+pub(super) use pipe::Inlet;
+use pipe::pipe;
 pub(super) use pump::{Stop, Streaming};
-pub(super) use reader::{reading, volatile};
 
 /// How much of a stream is held in memory.
 #[derive(Debug, Clone, Copy)]

@@ -20,7 +20,10 @@ pub(crate) fn pipe(limits: Limits, first: i32) -> (Inlet, Outlet) {
     let (sender, receiver) = mpsc::channel(units);
     let room = Arc::new(Semaphore::new(units));
     let units = u32::try_from(units).unwrap_or(u32::MAX);
-    (Inlet { sender, room, units }, Outlet { receiver, held: None, next: first, full: limits.ahead.max(UNIT) })
+    (
+        Inlet { sender, room, units },
+        Outlet { receiver, held: None, next: first, full: limits.ahead.max(UNIT) },
+    )
 }
 
 /// Where items go in. The pipe ends when all of them are gone.

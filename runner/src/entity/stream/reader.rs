@@ -38,8 +38,16 @@ pub(crate) fn reading(
 ) -> Replies {
     let feed = shard.feeds.of(request);
     let stored = feed.stored();
-    let reader =
-        Reader { shard, request, after, feed, stored, page: VecDeque::new(), look: true, end: End::Open(end) };
+    let reader = Reader {
+        shard,
+        request,
+        after,
+        feed,
+        stored,
+        page: VecDeque::new(),
+        look: true,
+        end: End::Open(end),
+    };
     stream::unfold(Some(reader), |reader| async {
         let mut reader = reader?;
         match reader.next().await {

@@ -79,7 +79,11 @@ async fn start(url: &str, leases: &Memory, name: &str) -> Node {
             streams: Limits { ahead: usize::try_from(AHEAD).unwrap() << 10, ..Limits::default() },
             ..Default::default()
         },
-        transport: transport::Options { chunk_window: 4, patience: Duration::from_secs(2), ..Default::default() },
+        transport: transport::Options {
+            chunk_window: 4,
+            patience: Duration::from_secs(2),
+            ..Default::default()
+        },
         singletons: Default::default(),
         cluster: "cluster".into(),
         version: "1".into(),

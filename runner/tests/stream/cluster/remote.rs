@@ -101,7 +101,8 @@ async fn an_interrupt_from_another_runner_ends_a_stream() {
     let world = World::new().await;
     let [owner, reader, third] = world.three().await;
     let id = owner.entity_here(0);
-    let pending = soon(reader.numbers.list(&id, &List { to: 9, wait_before: Some(4) }).start()).await.unwrap();
+    let pending =
+        soon(reader.numbers.list(&id, &List { to: 9, wait_before: Some(4) }).start()).await.unwrap();
     let mut items = soon(pending.stream()).await.unwrap();
     for expected in 0..4 {
         assert_eq!(soon(items.next()).await.unwrap().unwrap(), expected);

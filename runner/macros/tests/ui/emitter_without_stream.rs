@@ -1,0 +1,20 @@
+use cleat_runner::prelude::*;
+
+#[entity]
+struct Thing;
+
+#[entity_impl]
+impl Thing {
+    #[rpc(persisted)]
+    async fn count(&self, to: u32, out: &mut Emitter<u32>) -> Result<(), Never> {
+        out.emit(to).await;
+        Ok(())
+    }
+
+    #[rpc]
+    fn list(&self, to: u32) -> impl Stream<Item = Result<u32, Never>> {
+        futures::stream::iter((0..to).map(Ok))
+    }
+}
+
+fn main() {}
