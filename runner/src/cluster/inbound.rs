@@ -3,20 +3,29 @@
 use std::sync::Arc;
 
 use super::node::Inner;
-use super::wire;
-use crate::entity::{Error, ReplyTo};
+use super::wire::{self, Asked};
+use crate::entity::{Delivered, Error, ReplyTo};
 use crate::message::{Outcome, Sequence, Snowflake};
 use crate::shard::ShardId;
 use crate::shard::ownership::Location;
-use crate::transport::{Inbound, Interrupt, Moved, Request, Responder};
+use crate::transport::{Cause, Inbound, Interrupt, Moved, Request, Responder};
 
 /// Takes what peers ask to the entities here.
 pub(super) struct Door(pub(super) Arc<Inner>);
 
 impl Inbound for Door {
     fn request(&self, request: Request, responder: Responder) {
-        let request = wire::inward(request.envelope, request.resent);
         let inner = Arc::clone(&self.0);
+        let request = match wire::inward(request.envelope, request.resent) {
+            Asked::Message(request) => request,
+            Asked::About(question, request) => {
+                tokio::spawn(async move {
+                    let told = inner.told_here(question, &request).await;
+                    answer(&inner, responder, told.map(|bytes| Delivered::Ended(Outcome::Success(bytes))));
+                });
+                return;
+            }
+        };
         if let Some(fence) = inner.unproven(&request) {
             // Somebody else may own it by now, and a look at the database takes a while.
             tokio::spawn(async move {
@@ -30,8 +39,11 @@ impl Inbound for Door {
         inner.deliver(request, responder);
     }
 
+    /// A caller that is gone stops nothing: what is persisted is for whoever asks for it later, and what is volatile ends by itself.
     fn interrupt(&self, interrupt: Interrupt) {
-        self.0.host.interrupt(interrupt.request);
+        if interrupt.cause == Cause::Asked {
+            self.0.host.interrupt(interrupt.request);
+        }
     }
 
     fn acknowledge(&self, _: Snowflake, _: Sequence) {}

@@ -7,6 +7,9 @@
 mod inbound;
 mod node;
 mod route;
+mod sharding;
+mod upkeep;
 mod wire;
 
 pub use node::{Node, NotStarted, Options, Parts};
+pub use upkeep::Upkeep;

@@ -1,17 +1,18 @@
 //! Finding an entity, wherever it lives.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::node::Inner;
-use super::wire;
+use super::wire::{self, About};
 use crate::client::Router;
 use crate::entity::{Answer, Error, Request};
 use crate::message::snowflake::Exhausted;
-use crate::message::{IdempotencyKey, Outcome, RequestId, Snowflake};
+use crate::message::{IdempotencyKey, Outcome, RequestId, Snowflake, codec};
 use crate::shard::ownership::Location;
 use crate::shard::{Fence, GroupName, ShardId, Slot};
-use crate::store::Progress;
+use crate::store::{self, Progress};
 use crate::transport;
 
 impl Inner {
@@ -103,6 +104,63 @@ impl Inner {
     }
 }
 
+/// Questions about requests, which whoever owns their shard can answer.
+impl Inner {
+    /// Asks whoever owns the shard of a request, following it as it moves. An owner that knows of the question may take its time.
+    async fn ask_about(&self, question: About, request: &RequestId) -> Result<Bytes, Error> {
+        let group = &request.group;
+        let map = self.host.maps().iter().find(|map| map.group() == group);
+        let map = map.ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
+        let shard = map.shard_at(request.slot);
+        let mut deadline = Instant::now() + self.patience;
+        loop {
+            let (began, location) = (Instant::now(), self.ownership.locate(&shard));
+            match &location {
+                Location::Here(_) => match self.told_here(question, request).await {
+                    Err(Error::NotHere(_) | Error::Lost(_)) => {}
+                    told => return told,
+                },
+                Location::There(holder) => {
+                    let envelope = wire::about(question, request, self.host.next_id()?)?;
+                    match self.peers.call(&holder.address, envelope).await {
+                        Ok(Outcome::Success(told)) => return Ok(told),
+                        Ok(Outcome::Failure(failure)) => return Err(Error::Failed(failure)),
+                        Ok(Outcome::Defect(defect)) => return Err(Error::Defect(defect)),
+                        // It moved, or nobody is there any more: both show soon in what we see.
+                        Err(error) => tracing::debug!(%error, "asking again about {request}"),
+                    }
+                }
+                Location::Nowhere => {}
+            }
+            if began.elapsed() > self.again {
+                // Somebody was there meanwhile.
+                deadline = Instant::now() + self.patience;
+            }
+            self.wait(&shard, &location, deadline).await?;
+        }
+    }
+
+    /// The answer to such a question if the shard is here.
+    pub(super) async fn told_here(&self, question: About, request: &RequestId) -> Result<Bytes, Error> {
+        match question {
+            About::Join => match self.host.join(request).await {
+                Ok(outcome) => write(&Some(outcome)),
+                Err(Error::NoSuchRequest(_)) => write(&None::<Outcome>),
+                Err(error) => Err(error),
+            },
+            About::Interrupt => write(&self.host.interrupt_request(request)?),
+        }
+    }
+}
+
+fn write(answer: &impl serde::Serialize) -> Result<Bytes, Error> {
+    codec::encode(answer).map(Into::into).map_err(|error| Error::codec("the answer", &error))
+}
+
+fn read<T: serde::de::DeserializeOwned>(answer: &Bytes) -> Result<T, Error> {
+    codec::decode(answer).map_err(|error| Error::codec("the answer", &error))
+}
+
 /// What is known of a request that was not answered.
 enum Missed {
     NotRun,
@@ -143,15 +201,11 @@ impl Router for Inner {
     }
 
     async fn join(&self, request: &RequestId) -> Result<Outcome, Error> {
-        Router::join(&self.host, request).await
+        let told = self.ask_about(About::Join, request).await?;
+        read::<Option<Outcome>>(&told)?.ok_or(Error::NoSuchRequest(request.id))
     }
 
     async fn interrupt(&self, request: &RequestId) -> Result<bool, Error> {
-        let map = self.host.maps().iter().find(|map| *map.group() == request.group);
-        let holder = map.map(|map| self.ownership.locate(&map.shard_at(request.slot)));
-        match holder {
-            Some(Location::There(holder)) => Ok(self.peers.interrupt(&holder.address, request.id).is_ok()),
-            _ => Router::interrupt(&self.host, request).await,
-        }
+        read(&self.ask_about(About::Interrupt, request).await?)
     }
 }

@@ -1,16 +1,21 @@
 //! What a handler knows about its message, and what it may send.
 
 use std::fmt;
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::activation::Activation;
 use super::{Error, HandlerError};
 use crate::client;
 use crate::message::{EntityAddress, Envelope, Headers, IdempotencyKey, Snowflake, codec};
 use crate::shard::Fence;
 use crate::store::Change;
+
+/// A century.
+const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// One message as its handler sees it: who is asked, by which request, for the how many-th time; and the one-way messages that commit
 /// with its reply.
@@ -21,6 +26,7 @@ pub struct Context {
     pub(super) effects: Commits,
     /// A message that could not be made. The handler has failed then, whatever it says.
     broken: Option<Error>,
+    instance: Option<Arc<Activation>>,
 }
 
 /// What commits with a handler's reply, besides its state.
@@ -46,7 +52,22 @@ pub(super) struct Outgoing {
 
 impl Context {
     pub(super) fn new(envelope: Envelope, attempt: i32, fence: Fence) -> Self {
-        Self { envelope, attempt, fence, effects: Commits::default(), broken: None }
+        Self { envelope, attempt, fence, effects: Commits::default(), broken: None, instance: None }
+    }
+
+    /// The same for a message of this instance.
+    pub(super) fn of(self, instance: &Arc<Activation>) -> Self {
+        Self { instance: Some(Arc::clone(instance)), ..self }
+    }
+
+    /// Keeps this instance in memory for so long at least, though nobody asks it anything; zero takes back what was said before. Only
+    /// for as long as its shard stays here.
+    pub fn keep_alive(&self, time: Duration) {
+        if let Some(instance) = &self.instance {
+            let now = Instant::now();
+            // So long that it cannot be said is for ever, more or less.
+            instance.keep_until(now.checked_add(time).unwrap_or(now + FOR_EVER));
+        }
     }
 
     /// Who is asked.

@@ -22,7 +22,7 @@ mod shard;
 mod state;
 mod turn;
 
-pub use call::{Call, Entity, Handler, HandlerError};
+pub use call::{Call, Entity, Handler, HandlerError, Resources};
 pub use context::Context;
 pub use definition::{
     Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Retry, Visibility,

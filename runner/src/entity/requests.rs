@@ -1,6 +1,6 @@
 //! The persisted requests of a shard that are in memory, and who waits for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Error;
@@ -23,6 +23,10 @@ struct Tracked {
 pub(super) struct Requests {
     tracked: HashMap<Snowflake, Tracked>,
     keys: HashMap<IdempotencyKey, (Snowflake, PayloadDigest)>,
+    /// How many reads of open messages are under way.
+    readings: usize,
+    /// What has ended since the first of them began: they may bring it once more.
+    ended: HashSet<Snowflake>,
 }
 
 /// Whether a message is new.
@@ -65,6 +69,30 @@ impl Requests {
         Entry::New(Arc::clone(&tracked.interrupt))
     }
 
+    /// Takes note of a message that was read, unless it has ended meanwhile.
+    pub(super) fn enter_stored(&mut self, message: &Message) -> Option<Entry> {
+        (!self.ended.contains(&message.envelope.id)).then(|| self.enter(message, None))
+    }
+
+    /// A read of open messages begins.
+    pub(super) fn begin_reading(&mut self) {
+        self.readings += 1;
+    }
+
+    /// A read of open messages is over, and what it brought has been taken.
+    pub(super) fn end_reading(&mut self) {
+        self.readings = self.readings.saturating_sub(1);
+        if self.readings == 0 {
+            self.ended = HashSet::new();
+        }
+    }
+
+    fn note_end(&mut self, id: Snowflake) {
+        if self.readings > 0 {
+            self.ended.insert(id);
+        }
+    }
+
     /// Adds somebody who waits for a request. Whether its message is in memory.
     pub(super) fn join(&mut self, id: Snowflake, waiter: Waiter) -> bool {
         let tracked = self.tracked.entry(id).or_default();
@@ -101,6 +129,10 @@ impl Requests {
         if let Some(key) = tracked.key {
             self.keys.remove(&key);
         }
+        // Without an outcome it is still open, and may come again.
+        if answer.is_ok() {
+            self.note_end(id);
+        }
         for waiter in tracked.waiters {
             let content = waiter.is_content_with_acceptance() && answer.is_ok();
             waiter.answer(if content { Ok(Delivered::Accepted(id)) } else { answer.clone() });
@@ -113,6 +145,7 @@ impl Requests {
         if let Some(key) = tracked.key {
             self.keys.remove(&key);
         }
+        self.note_end(id);
         for waiter in tracked.waiters {
             let answer = if waiter.is_content_with_acceptance() {
                 Delivered::Accepted(first)
@@ -165,5 +198,50 @@ impl Requests {
                 waiter.answer(Err(error.clone()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{EntityAddress, Envelope};
+    use crate::shard::GroupName;
+
+    fn message(id: i64) -> Message {
+        Message {
+            envelope: Envelope {
+                id: Snowflake::new(id),
+                address: EntityAddress::new("a", "b").unwrap(),
+                method: "m".to_owned(),
+                payload: bytes::Bytes::new(),
+                persisted: true,
+                key: None,
+                deliver_at: None,
+                uninterruptible: Default::default(),
+                trace: None,
+                headers: Default::default(),
+            },
+            group: GroupName::default(),
+            seq: Snowflake::new(id),
+        }
+    }
+
+    #[test]
+    fn a_message_that_ends_while_it_is_read_does_not_run_again() {
+        let mut requests = Requests::default();
+        let success = Ok(Delivered::Ended(Outcome::Success(bytes::Bytes::new())));
+        let is_new = |entry: Option<Entry>| matches!(entry, Some(Entry::New(_)));
+        assert!(is_new(requests.enter_stored(&message(1))));
+        assert!(is_new(requests.enter_stored(&message(2))));
+        requests.begin_reading();
+        requests.answer(Snowflake::new(1), &success);
+        requests.answer(Snowflake::new(2), &Err(Error::NoSuchRequest(Snowflake::new(2))));
+        // Another read that begins and ends meanwhile changes nothing.
+        requests.begin_reading();
+        requests.end_reading();
+        assert!(requests.enter_stored(&message(1)).is_none());
+        assert!(is_new(requests.enter_stored(&message(2))), "what has no outcome is still open");
+        requests.end_reading();
+        assert!(is_new(requests.enter_stored(&message(1))), "nothing is remembered for ever");
     }
 }

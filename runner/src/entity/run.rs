@@ -85,7 +85,7 @@ pub(super) async fn run(me: Arc<Activation>, shard: Arc<Shard>, mut job: Job, me
         tracing::debug!(entity = %me.address, request = %job.id(), failed, error, "an attempt failed");
         let due = std::time::SystemTime::now() + pause;
         let attempt = Change::Attempt(Attempt { request: job.id(), attempt: failed, due, error });
-        if let Err(error) = shard.store().commit(Write::one(shard.fence.clone(), attempt)).await {
+        if let Err(error) = shard.commit(Write::one(shard.fence.clone(), attempt)).await {
             return Done::Broken(job, error);
         }
         tokio::select! {
@@ -110,7 +110,7 @@ async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &M
         Origin::Stored { attempt } => attempt,
         Origin::Fresh { .. } => 0,
     };
-    let context = Context::new(job.message.envelope.clone(), attempt, shard.fence.clone());
+    let context = Context::new(job.message.envelope.clone(), attempt, shard.fence.clone()).of(me);
     let mut call = Call { context, held };
     let handled = tokio::select! {
         biased;

@@ -1,6 +1,7 @@
 //! One shard that this runner owns.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
@@ -25,6 +26,9 @@ pub(super) struct Shard {
     options: Options,
     activations: Mutex<HashMap<EntityAddress, Arc<Activation>>>,
     requests: Mutex<Requests>,
+    /// What is under way to the database, and how much of that has come back.
+    pending: AtomicUsize,
+    moved: AtomicU64,
     tasks: TaskTracker,
     /// Nothing new is started.
     pub(super) closing: CancellationToken,
@@ -41,6 +45,8 @@ impl Shard {
             options: inner.options.clone(),
             activations: Mutex::default(),
             requests: Mutex::default(),
+            pending: AtomicUsize::new(0),
+            moved: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             aborting: CancellationToken::new(),
@@ -49,6 +55,32 @@ impl Shard {
 
     pub(super) fn store(&self) -> &dyn Store {
         self.store.as_ref()
+    }
+
+    /// Writes, and waits for the commit.
+    pub(super) async fn commit(&self, write: Write) -> Result<Committed, store::Error> {
+        let _step = self.step();
+        self.store.commit(write).await
+    }
+
+    /// Something goes to the database that should come back soon: until this is dropped, the shard holds work.
+    pub(super) fn step(&self) -> Step<'_> {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        Step(self)
+    }
+
+    /// How it gets on. Handlers may take as long as they like; what goes to the database should come back.
+    pub(super) fn progress(&self) -> crate::shard::ownership::Progress {
+        crate::shard::ownership::Progress {
+            holds_work: self.pending.load(Ordering::Relaxed) > 0,
+            watermark: self.moved.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Open messages are about to be read: what ends until this is dropped is not taken from what was read.
+    pub(super) fn begin_reading(self: &Arc<Self>) -> Reading {
+        self.requests().begin_reading();
+        Reading(Arc::clone(self))
     }
 
     pub(super) fn options(&self) -> &Options {
@@ -116,7 +148,7 @@ impl Shard {
             return;
         }
         let Stored { message, attempt, due, .. } = stored;
-        let Entry::New(interrupt) = self.requests().enter(&message, None) else { return };
+        let Some(Entry::New(interrupt)) = self.requests().enter_stored(&message) else { return };
         let origin = Origin::Stored { attempt };
         let job = Job { message, origin, persisted: true, waiter: None, interrupt, reruns: 0 };
         let (shard, due) = (Arc::clone(self), due.unwrap_or(SystemTime::UNIX_EPOCH));
@@ -179,7 +211,7 @@ impl Shard {
     async fn give_up(self: &Arc<Self>, job: Job, error: Error) {
         let outcome = Outcome::defect(error.reason().to_owned(), error.to_string());
         let finish = store::Finish { outcome: outcome.clone(), request: store::Request::Stored(job.id()) };
-        match self.store.commit(Write::one(self.fence.clone(), Change::Finish(finish))).await {
+        match self.commit(Write::one(self.fence.clone(), Change::Finish(finish))).await {
             Ok(Committed::Applied) => self.end(job, outcome),
             Ok(duplicate) => self.duplicate(job, duplicate),
             Err(error) => self.refuse(job, Error::Store(error)),
@@ -217,7 +249,7 @@ impl Shard {
 
     /// Stores a message.
     pub(super) async fn accept(&self, message: &Message) -> Result<Committed, store::Error> {
-        self.store.commit(Write::one(self.fence.clone(), Change::Accept(message.clone()))).await
+        self.commit(Write::one(self.fence.clone(), Change::Accept(message.clone()))).await
     }
 
     /// Whether a message was handled before, by somebody who owned the shard earlier or under the same key.
@@ -361,5 +393,24 @@ impl Shard {
         // Its turns end by themselves; callers are told without waiting for commits that will be refused.
         self.requests().refuse_all(&Error::NotHere(self.fence.shard.clone()));
         tokio::spawn(async move { shard.close(std::time::Duration::ZERO).await });
+    }
+}
+
+/// Something that goes to the database.
+pub(super) struct Step<'a>(&'a Shard);
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+        self.0.moved.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Open messages of a shard are being read.
+pub(super) struct Reading(Arc<Shard>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.requests().end_reading();
     }
 }
