@@ -10,7 +10,7 @@ use crate::entity::{Delivered, Error, Part, Replies, ReplyTo, Want};
 use crate::message::{Outcome, RequestId, Sequence, Snowflake};
 use crate::shard::ownership::Location;
 use crate::shard::{Fence, ShardId};
-use crate::transport::{Inbound, Interrupt, Moved, NotSent, Request, Responder};
+use crate::transport::{Cause, Inbound, Interrupt, Moved, NotSent, Request, Responder};
 
 /// Takes what peers ask to the entities here.
 pub(super) struct Door(pub(super) Arc<Inner>);
@@ -48,8 +48,11 @@ impl Inbound for Door {
         }
     }
 
+    /// A caller that is gone stops nothing: what is persisted is for whoever asks for it later, and what is volatile ends by itself.
     fn interrupt(&self, interrupt: Interrupt) {
-        self.0.host.interrupt(interrupt.request);
+        if interrupt.cause == Cause::Asked {
+            self.0.host.interrupt(interrupt.request);
+        }
     }
 
     // What has to be stored of an acknowledgement is asked for; this one only lets the stream between the two runners go on.
@@ -110,7 +113,7 @@ impl Inner {
             told = self.told(&request, about) => told,
             () = responder.gone() => return,
         };
-        answer(&self, responder, told.map(Delivered::Ended));
+        answer(&self, responder, told.map(|bytes| Delivered::Ended(Outcome::Success(bytes))));
     }
 }
 

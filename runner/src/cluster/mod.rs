@@ -8,7 +8,10 @@ mod inbound;
 mod node;
 mod request;
 mod route;
+mod sharding;
 mod stream;
+mod upkeep;
 mod wire;
 
 pub use node::{Node, NotStarted, Options, Parts};
+pub use upkeep::Upkeep;

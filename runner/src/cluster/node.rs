@@ -9,13 +9,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::inbound::Door;
+use super::upkeep::Upkeep;
 use crate::client::{Router, Runtime};
 use crate::cron::{self, Cron, Crons};
 use crate::entity::{self, Entity, Host, InvalidDefinition};
 use crate::lease::{Clock, Leases};
 use crate::message::snowflake::Generator;
 use crate::shard::Fence;
-use crate::shard::ownership::{self, Handle, NotOpened, Progress, Service, Together};
+use crate::shard::ownership::{self, Handle, Location, NotOpened, Progress, Service, Together};
 use crate::singleton::{self, Singleton, Singletons};
 use crate::store::{self, Store};
 use crate::transport::{self, Identity, Peers, Present, Server, Verify};
@@ -29,6 +30,8 @@ pub struct Options {
     pub entities: entity::Options,
     /// How it runs singletons.
     pub singletons: singleton::Options,
+    /// When what has ended is deleted, by one runner of the cluster; never if there is none.
+    pub upkeep: Option<Upkeep>,
     /// How it talks to its peers.
     pub transport: transport::Options,
     /// The UID of the cluster.
@@ -46,6 +49,7 @@ impl Options {
             ownership,
             entities: entity::Options::default(),
             singletons: singleton::Options::default(),
+            upkeep: Some(Upkeep::default()),
             transport: transport::Options::default(),
             cluster: cluster.into(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -81,6 +85,9 @@ pub enum NotStarted {
     /// A type of entity that is always there could not be registered.
     #[error("a built-in type of entity could not be registered")]
     BuiltIn(#[from] InvalidDefinition),
+    /// A singleton that is always there could not be registered.
+    #[error("a built-in singleton could not be registered")]
+    Singleton(#[from] singleton::Error),
 }
 
 /// One runner of a cluster. Cheap to clone.
@@ -146,6 +153,13 @@ impl Node {
         });
         let groups: Vec<_> = host.maps().iter().map(|map| map.group().clone()).collect();
         let crons = Crons::new(&Arc::clone(&inner), &groups)?;
+        host.hint_with({
+            let (ownership, peers) = (ownership.clone(), inner.peers.clone());
+            move |shard| match ownership.locate(shard) {
+                Location::There(holder) => peers.hint(&holder.address, shard).is_ok(),
+                Location::Here(_) | Location::Nowhere => false,
+            }
+        });
         let listening = CancellationToken::new();
         let server = Server::new(identity, verify, Arc::new(Door(Arc::clone(&inner))), options.transport);
         let serving = server.serve(listener, listening.clone());
@@ -158,6 +172,9 @@ impl Node {
                 timing,
             },
         );
+        if let Some(upkeep) = options.upkeep {
+            singletons.register(upkeep.singleton(Arc::clone(&store)))?;
+        }
         // What is opened later may ask what is opened earlier.
         let hosts: Vec<Arc<dyn ownership::Host>> =
             vec![Arc::new(Served(host.clone())), Arc::new(singletons.clone())];
@@ -285,8 +302,7 @@ impl ownership::Host for Served {
         }
     }
 
-    /// Handlers may take as long as they like, so a shard of entities is not called wedged for that.
-    fn progress(&self, _: &Fence) -> Progress {
-        Progress::default()
+    fn progress(&self, fence: &Fence) -> Progress {
+        self.0.progress(&fence.shard)
     }
 }

@@ -1,11 +1,12 @@
 //! What can be asked about a persisted request by whoever has its id, from any runner.
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::node::Inner;
 use super::wire::{self, About};
 use crate::entity::Error;
-use crate::message::{Outcome, RequestId};
+use crate::message::{Outcome, RequestId, codec};
 use crate::shard::ShardId;
 use crate::shard::ownership::Location;
 use crate::store;
@@ -19,7 +20,7 @@ impl Inner {
     }
 
     /// Asks whoever owns a request, following it as it moves. What can be asked can be asked twice.
-    pub(super) async fn ask(&self, request: &RequestId, about: About) -> Result<Outcome, Error> {
+    pub(super) async fn ask(&self, request: &RequestId, about: About) -> Result<Bytes, Error> {
         let shard = self.shard_at(request)?;
         let mut deadline = Instant::now() + self.patience;
         loop {
@@ -33,7 +34,9 @@ impl Inner {
                 Location::There(holder) => {
                     let envelope = wire::about(self.host.next_id()?, request, about)?;
                     match self.peers.call(&holder.address, envelope).await {
-                        Ok(outcome) => return Ok(outcome),
+                        Ok(Outcome::Success(told)) => return Ok(told),
+                        Ok(Outcome::Failure(failure)) => return Err(Error::Failed(failure)),
+                        Ok(Outcome::Defect(defect)) => return Err(Error::Defect(defect)),
                         Err(error) => tracing::debug!(
                             %shard,
                             error = &error as &dyn std::error::Error,
@@ -51,14 +54,28 @@ impl Inner {
         }
     }
 
-    /// What this runner knows of a request of its own. Items are read otherwise.
-    pub(super) async fn told(&self, request: &RequestId, about: About) -> Result<Outcome, Error> {
+    /// What this runner says of a request of its own. Items are read otherwise.
+    pub(super) async fn told(&self, request: &RequestId, about: About) -> Result<Bytes, Error> {
         match about {
-            About::Join | About::Read => self.host.join(request).await,
+            About::Join | About::Read => match self.host.join(request).await {
+                Ok(outcome) => write(&Some(outcome)),
+                Err(Error::NoSuchRequest(_)) => write(&None::<Outcome>),
+                Err(error) => Err(error),
+            },
             About::Acknowledge(sequence) => {
                 self.host.acknowledge(request, sequence).await?;
-                Ok(Outcome::Success(bytes::Bytes::new()))
+                Ok(Bytes::new())
             }
+            About::Interrupt => write(&self.host.interrupt_request(request)?),
         }
     }
+}
+
+fn write(answer: &impl serde::Serialize) -> Result<Bytes, Error> {
+    codec::encode(answer).map(Into::into).map_err(|error| Error::codec("the answer", &error))
+}
+
+/// What was told, as it was written.
+pub(super) fn read<T: serde::de::DeserializeOwned>(answer: &Bytes) -> Result<T, Error> {
+    codec::decode(answer).map_err(|error| Error::codec("the answer", &error))
 }

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::node::Inner;
+use super::request;
 use super::wire::{self, About};
 use crate::client::Router;
 use crate::entity::{Answer, Error, Replies, Request};
@@ -141,11 +142,7 @@ impl Router for Inner {
     }
 
     async fn acknowledge(&self, request: &RequestId, sequence: Sequence) -> Result<(), Error> {
-        match self.ask(request, About::Acknowledge(sequence)).await? {
-            Outcome::Success(_) => Ok(()),
-            Outcome::Failure(failure) => Err(Error::Failed(failure)),
-            Outcome::Defect(defect) => Err(Error::Defect(defect)),
-        }
+        self.ask(request, About::Acknowledge(sequence)).await.map(drop)
     }
 
     async fn progress(&self, request: &RequestId) -> Result<Progress, Error> {
@@ -162,15 +159,11 @@ impl Router for Inner {
     }
 
     async fn join(&self, request: &RequestId) -> Result<Outcome, Error> {
-        self.ask(request, About::Join).await
+        let told = self.ask(request, About::Join).await?;
+        request::read::<Option<Outcome>>(&told)?.ok_or(Error::NoSuchRequest(request.id))
     }
 
     async fn interrupt(&self, request: &RequestId) -> Result<bool, Error> {
-        let map = self.host.maps().iter().find(|map| *map.group() == request.group);
-        let holder = map.map(|map| self.ownership.locate(&map.shard_at(request.slot)));
-        match holder {
-            Some(Location::There(holder)) => Ok(self.peers.interrupt(&holder.address, request.id).is_ok()),
-            _ => Router::interrupt(&self.host, request).await,
-        }
+        request::read(&self.ask(request, About::Interrupt).await?)
     }
 }

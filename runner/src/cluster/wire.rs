@@ -18,6 +18,8 @@ pub(super) enum About {
     Read,
     /// That its reader has everything up to this item.
     Acknowledge(Sequence),
+    /// To stop it.
+    Interrupt,
 }
 
 /// What another runner asks.
@@ -75,6 +77,7 @@ pub(super) fn about(id: Snowflake, request: &RequestId, about: About) -> Result<
     let (method, payload) = match about {
         About::Join => ("join", Vec::new()),
         About::Read => ("read", Vec::new()),
+        About::Interrupt => ("interrupt", Vec::new()),
         About::Acknowledge(sequence) => (
             "acknowledge",
             codec::encode(&sequence).map_err(|error| entity::Error::codec("a sequence", &error))?,
@@ -98,6 +101,7 @@ fn read_about(about: &str, payload: &[u8]) -> Option<About> {
     match about {
         "join" => Some(About::Join),
         "read" => Some(About::Read),
+        "interrupt" => Some(About::Interrupt),
         "acknowledge" => codec::decode(payload).ok().map(About::Acknowledge),
         _ => None,
     }
@@ -163,7 +167,7 @@ mod tests {
     #[test]
     fn what_is_asked_about_a_request_survives_the_way() {
         let request: RequestId = "default-1a2b-0f3c5d7e9a1b2c3d".parse().unwrap();
-        for asked in [About::Join, About::Read, About::Acknowledge(Sequence(7))] {
+        for asked in [About::Join, About::Read, About::Acknowledge(Sequence(7)), About::Interrupt] {
             let envelope = about(Snowflake::new(1), &request, asked).unwrap();
             let Asked::About(heard, what) = inward(envelope, false) else { panic!("it is about a request") };
             assert_eq!((heard, what), (request.clone(), asked));

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, RwLock};
 
-use super::call::{Handler, HandlerError};
+use super::call::{Handler, HandlerError, Resources};
 use super::job::Job;
 use super::mailbox::{Mailbox, Put};
 use super::registry::Kind;
@@ -21,7 +21,15 @@ pub(super) struct Activation {
     mailbox: Mutex<Mailbox>,
     /// A message came while a turn was under way.
     pub(super) wake: Notify,
-    body: tokio::sync::Mutex<Option<Body>>,
+    core: tokio::sync::Mutex<Core>,
+}
+
+/// What an instance consists of once it has been asked something.
+#[derive(Default)]
+struct Core {
+    body: Option<Body>,
+    /// Outlives the body: made once for as long as the instance is in memory.
+    resources: Option<Resources>,
 }
 
 /// What handles the messages of an instance. Lost when a commit fails or a handler panics; then it is made again.
@@ -38,7 +46,7 @@ impl Activation {
             kind,
             mailbox: Mutex::new(Mailbox::new()),
             wake: Notify::new(),
-            body: tokio::sync::Mutex::new(None),
+            core: tokio::sync::Mutex::default(),
         }
     }
 
@@ -59,29 +67,41 @@ impl Activation {
 
     /// Evicts the instance if it has rested for as long as its type wants.
     pub(super) fn evict(&self, now: Instant) -> bool {
-        now.checked_sub(self.kind.idle).is_some_and(|before| self.mailbox().evict(before))
+        now.checked_sub(self.kind.idle).is_some_and(|before| self.mailbox().evict(before, now))
+    }
+
+    /// Keeps the instance in memory until then at least, whether it is asked something or not.
+    pub(super) fn keep_until(&self, until: Instant) {
+        self.mailbox().keep_until(until);
     }
 
     /// The handler and the state, made and loaded if they are not there.
     pub(super) async fn body(&self, shard: &Shard) -> Result<Body, HandlerError> {
-        let mut slot = self.body.lock().await;
-        if let Some(body) = &*slot {
+        let mut core = self.core.lock().await;
+        if let Some(body) = &core.body {
             return Ok(body.clone());
         }
         let state = if self.kind.definition().state.is_some() {
+            let step = shard.step();
             let stored = shard.store().state(&self.address).await;
+            drop(step);
             let stored = stored
                 .map_err(|error| HandlerError::Retry(format!("its state cannot be loaded: {error}")))?;
             stored.map_or_else(State::default, |stored| State::stored(stored.version, stored.value))
         } else {
             State::default()
         };
-        let handler = self.kind.entity.activate(&self.address).await?;
-        Ok(slot.insert(Body { handler, state: Arc::new(RwLock::new(state)) }).clone())
+        let entity = &self.kind.entity;
+        let resources = match &core.resources {
+            Some(resources) => Arc::clone(resources),
+            None => Arc::clone(core.resources.insert(entity.acquire(&self.address).await?)),
+        };
+        let handler = entity.activate_with(&self.address, resources).await?;
+        Ok(core.body.insert(Body { handler, state: Arc::new(RwLock::new(state)) }).clone())
     }
 
-    /// Forgets handler and state.
+    /// Forgets handler and state. The resources stay.
     pub(super) async fn crash(&self) {
-        *self.body.lock().await = None;
+        self.core.lock().await.body = None;
     }
 }

@@ -19,6 +19,28 @@ pub trait Entity: Send + Sync + 'static {
     /// What can be asked of it.
     fn definition(&self) -> &Definition;
 
+    /// Makes what an instance has besides its state and keeps for as long as it is in memory: each handler that is made for it gets the
+    /// same, also after a crash. Nothing, if it is not said otherwise.
+    ///
+    /// # Errors
+    /// As [`activate`](Self::activate).
+    fn acquire<'a>(&'a self, _address: &'a EntityAddress) -> BoxFuture<'a, Result<Resources, HandlerError>> {
+        let nothing: Resources = Arc::new(());
+        Box::pin(std::future::ready(Ok(nothing)))
+    }
+
+    /// Makes the handler of one instance with its resources.
+    ///
+    /// # Errors
+    /// As [`activate`](Self::activate).
+    fn activate_with<'a>(
+        &'a self,
+        address: &'a EntityAddress,
+        _resources: Resources,
+    ) -> BoxFuture<'a, Result<Arc<dyn Handler>, HandlerError>> {
+        self.activate(address)
+    }
+
     /// Makes the handler of one instance, when that is first asked something, and again after it was evicted or crashed.
     ///
     /// # Errors
@@ -28,6 +50,9 @@ pub trait Entity: Send + Sync + 'static {
         address: &'a EntityAddress,
     ) -> BoxFuture<'a, Result<Arc<dyn Handler>, HandlerError>>;
 }
+
+/// What an instance of an entity keeps while it is in memory, whatever happens to its handler: connections, caches, subscriptions.
+pub type Resources = Arc<dyn std::any::Any + Send + Sync>;
 
 /// One instance of an entity.
 pub trait Handler: Send + Sync + 'static {

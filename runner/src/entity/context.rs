@@ -2,17 +2,21 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::activation::Activation;
 use super::stream::Position;
 use super::{Error, HandlerError};
 use crate::client;
 use crate::message::{EntityAddress, Envelope, Headers, IdempotencyKey, Snowflake, codec};
 use crate::shard::Fence;
 use crate::store::Change;
+
+/// A century.
+const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// One message as its handler sees it: who is asked, by which request, for the how many-th time; and the one-way messages that commit
 /// with its reply.
@@ -25,6 +29,7 @@ pub struct Context {
     broken: Option<Error>,
     /// Of a stream.
     pub(super) position: Arc<Position>,
+    instance: Option<Arc<Activation>>,
 }
 
 /// What commits with a handler's reply, besides its state.
@@ -50,7 +55,22 @@ pub(super) struct Outgoing {
 
 impl Context {
     pub(super) fn new(envelope: Envelope, attempt: i32, fence: Fence) -> Self {
-        Self { envelope, attempt, fence, effects: Commits::default(), broken: None, position: Arc::default() }
+        Self { envelope, attempt, fence, effects: Commits::default(), broken: None, position: Arc::default(), instance: None }
+    }
+
+    /// The same for a message of this instance.
+    pub(super) fn of(self, instance: &Arc<Activation>) -> Self {
+        Self { instance: Some(Arc::clone(instance)), ..self }
+    }
+
+    /// Keeps this instance in memory for so long at least, though nobody asks it anything; zero takes back what was said before. Only
+    /// for as long as its shard stays here.
+    pub fn keep_alive(&self, time: Duration) {
+        if let Some(instance) = &self.instance {
+            let now = Instant::now();
+            // So long that it cannot be said is for ever, more or less.
+            instance.keep_until(now.checked_add(time).unwrap_or(now + FOR_EVER));
+        }
     }
 
     /// Who is asked.

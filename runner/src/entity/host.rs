@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{broadcast, oneshot};
@@ -77,9 +77,13 @@ pub(super) struct Inner {
     ids: Arc<Generator>,
     shards: RwLock<HashMap<ShardId, Arc<Shard>>>,
     lost: broadcast::Sender<Fence>,
+    hint: OnceLock<Hint>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
+
+/// Tells the owner of a shard elsewhere that there is something to read. Whether it could be told.
+type Hint = Box<dyn Fn(&ShardId) -> bool + Send + Sync>;
 
 /// Messages that are loaded in one statement.
 const PAGE: u32 = 1000;
@@ -94,6 +98,7 @@ impl Host {
             ids,
             shards: RwLock::default(),
             lost: broadcast::channel(1024).0,
+            hint: OnceLock::new(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         });
@@ -119,6 +124,18 @@ impl Host {
         self.0.registry.announce(event);
     }
 
+    /// Sets how owners of other shards are told of messages for them. Those who cannot be told so are woken through the database, as all
+    /// are if nothing is set. It can be set once.
+    pub(crate) fn hint_with(&self, hint: impl Fn(&ShardId) -> bool + Send + Sync + 'static) {
+        // The first one stays.
+        let _ = self.0.hint.set(Box::new(hint));
+    }
+
+    /// How a shard that is served here gets on.
+    pub(crate) fn progress(&self, shard: &ShardId) -> crate::shard::ownership::Progress {
+        self.0.shard(shard).map(|shard| shard.progress()).unwrap_or_default()
+    }
+
     /// Fences that turned out to have fallen: their shards belong to somebody else and are not served here any more.
     pub fn lost(&self) -> broadcast::Receiver<Fence> {
         self.0.lost.subscribe()
@@ -127,6 +144,11 @@ impl Host {
     /// The group and the shard of an entity, by its type's definition.
     pub fn shard_of(&self, entity_type: &EntityType, entity_id: &str) -> Option<ShardId> {
         Some(self.0.map(&self.0.group_of(entity_type))?.shard_of(entity_id))
+    }
+
+    /// The shard group of a type that is registered here; the default one for others.
+    pub fn group_of(&self, entity_type: &EntityType) -> GroupName {
+        self.0.group_of(entity_type)
     }
 
     /// Whether a shard is served here.
@@ -244,6 +266,18 @@ impl Host {
     /// Interrupts a persisted request, if it is under way here and does not ignore it.
     pub fn interrupt(&self, request: Snowflake) -> bool {
         self.0.all_shards().iter().any(|shard| shard.interrupt(request))
+    }
+
+    /// Interrupts a persisted request of a shard that is served here. Whether somebody was told to stop.
+    ///
+    /// # Errors
+    /// [`Error::NotHere`] if its shard is served elsewhere.
+    pub fn interrupt_request(&self, request: &RequestId) -> Result<bool, Error> {
+        let group = &request.group;
+        let map = self.0.map(group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
+        let id = map.shard_at(request.slot);
+        let shard = self.0.shard(&id).ok_or(Error::NotHere(id))?;
+        Ok(shard.interrupt(request.id))
     }
 
     /// Looks at all open work in the database now.
@@ -391,6 +425,7 @@ impl Inner {
         let _loading = Loading::begin(shards);
         let by_id: HashMap<_, _> = shards.iter().map(|shard| (&shard.fence.shard, shard)).collect();
         let ids: Vec<_> = by_id.keys().map(|id| (*id).clone()).collect();
+        // What ends while it is read is still in what was read.
         let mut after = None;
         loop {
             let until = SystemTime::now() + self.options.horizon;
@@ -439,11 +474,14 @@ impl Inner {
                 None => elsewhere.push(id),
             }
         }
+        elsewhere.sort();
+        elsewhere.dedup();
+        if let Some(hint) = self.hint.get() {
+            elsewhere.retain(|shard| !hint(shard));
+        }
         if elsewhere.is_empty() {
             return;
         }
-        elsewhere.sort();
-        elsewhere.dedup();
         let inner = Arc::clone(self);
         self.tasks.spawn(async move {
             if let Err(error) = inner.store.wake(&elsewhere).await {

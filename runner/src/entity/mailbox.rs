@@ -13,6 +13,7 @@ pub(super) struct Mailbox {
     incoming: VecDeque<Job>,
     phase: Phase,
     used: Instant,
+    kept: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub(super) enum Put {
 
 impl Mailbox {
     pub(super) fn new() -> Self {
-        Self { incoming: VecDeque::new(), phase: Phase::Resting, used: Instant::now() }
+        Self { incoming: VecDeque::new(), phase: Phase::Resting, used: Instant::now(), kept: None }
     }
 
     pub(super) fn put(&mut self, job: Job) -> Put {
@@ -69,9 +70,15 @@ impl Mailbox {
         true
     }
 
-    /// Evicts the instance if it has rested since before that moment.
-    pub(super) fn evict(&mut self, before: Instant) -> bool {
-        let evicted = self.phase == Phase::Resting && self.used <= before;
+    /// Does not let the instance be evicted for being idle until then.
+    pub(super) fn keep_until(&mut self, until: Instant) {
+        self.kept = Some(until);
+    }
+
+    /// Evicts the instance if it has rested since before that moment and nobody wants to keep it now.
+    pub(super) fn evict(&mut self, before: Instant, now: Instant) -> bool {
+        let kept = self.kept.is_some_and(|until| until > now);
+        let evicted = self.phase == Phase::Resting && self.used <= before && !kept;
         if evicted {
             self.phase = Phase::Gone;
         }

@@ -23,7 +23,7 @@ mod state;
 mod stream;
 mod turn;
 
-pub use call::{Call, Entity, Handler, HandlerError};
+pub use call::{Call, Entity, Handler, HandlerError, Resources};
 pub use context::Context;
 pub use definition::{
     Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Retry, Visibility,

@@ -93,7 +93,7 @@ pub(super) async fn run(me: Arc<Activation>, shard: Arc<Shard>, mut job: Job, me
         tracing::debug!(entity = %me.address, request = %job.id(), failed, error, "an attempt failed");
         let due = std::time::SystemTime::now() + pause;
         let attempt = Change::Attempt(Attempt { request: job.id(), attempt: failed, due, error });
-        if let Err(error) = shard.store().commit(Write::one(shard.fence.clone(), attempt)).await {
+        if let Err(error) = shard.commit(Write::one(shard.fence.clone(), attempt)).await {
             return Done::Broken(job, error);
         }
         tokio::select! {
@@ -122,7 +122,7 @@ async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &M
         Ok(streaming) => streaming,
         Err(error) => return Tried::Broken(error),
     };
-    let mut context = Context::new(job.message.envelope.clone(), attempt, shard.fence.clone());
+    let mut context = Context::new(job.message.envelope.clone(), attempt, shard.fence.clone()).of(me);
     context.position = streaming.position();
     let mut call = Call { context, held, output: streaming.output.clone() };
     let mut storing = pin!(streaming.take_pump());

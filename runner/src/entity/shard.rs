@@ -1,6 +1,7 @@
 //! One shard that this runner owns.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
@@ -29,6 +30,9 @@ pub(super) struct Shard {
     requests: Mutex<Requests>,
     /// The streams that are written or read here.
     pub(super) feeds: Feeds,
+    /// What is under way to the database, and how much of that has come back.
+    pending: AtomicUsize,
+    moved: AtomicU64,
     tasks: TaskTracker,
     /// Nothing new is started.
     pub(super) closing: CancellationToken,
@@ -62,6 +66,8 @@ impl Shard {
             activations: Mutex::default(),
             requests: Mutex::default(),
             feeds: Feeds::default(),
+            pending: AtomicUsize::new(0),
+            moved: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             aborting: CancellationToken::new(),
@@ -74,6 +80,26 @@ impl Shard {
 
     pub(super) fn shared_store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.store)
+    }
+
+    /// Writes, and waits for the commit.
+    pub(super) async fn commit(&self, write: Write) -> Result<Committed, store::Error> {
+        let _step = self.step();
+        self.store.commit(write).await
+    }
+
+    /// Something goes to the database that should come back soon: until this is dropped, the shard holds work.
+    pub(super) fn step(&self) -> Step<'_> {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        Step(self)
+    }
+
+    /// How it gets on. Handlers may take as long as they like; what goes to the database should come back.
+    pub(super) fn progress(&self) -> crate::shard::ownership::Progress {
+        crate::shard::ownership::Progress {
+            holds_work: self.pending.load(Ordering::Relaxed) > 0,
+            watermark: self.moved.load(Ordering::Relaxed),
+        }
     }
 
     pub(super) fn options(&self) -> &Options {
@@ -207,7 +233,7 @@ impl Shard {
     async fn give_up(self: &Arc<Self>, job: Job, error: Error) {
         let outcome = Outcome::defect(error.reason().to_owned(), error.to_string());
         let finish = store::Finish { outcome: outcome.clone(), request: store::Request::Stored(job.id()) };
-        match self.store.commit(Write::one(self.fence.clone(), Change::Finish(finish))).await {
+        match self.commit(Write::one(self.fence.clone(), Change::Finish(finish))).await {
             Ok(Committed::Applied) => self.end(job, outcome),
             Ok(duplicate) => self.duplicate(job, duplicate),
             Err(error) => self.refuse(job, Error::Store(error)),
@@ -245,7 +271,7 @@ impl Shard {
 
     /// Stores a message.
     pub(super) async fn accept(&self, message: &Message) -> Result<Committed, store::Error> {
-        self.store.commit(Write::one(self.fence.clone(), Change::Accept(message.clone()))).await
+        self.commit(Write::one(self.fence.clone(), Change::Accept(message.clone()))).await
     }
 
     /// Whether a message was handled before, by somebody who owned the shard earlier or under the same key.
@@ -411,5 +437,15 @@ impl Shard {
         // Its turns end by themselves; callers are told without waiting for commits that will be refused.
         self.requests().refuse_all(&Error::NotHere(self.fence.shard.clone()));
         tokio::spawn(async move { shard.close(std::time::Duration::ZERO).await });
+    }
+}
+
+/// Something that goes to the database.
+pub(super) struct Step<'a>(&'a Shard);
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+        self.0.moved.fetch_add(1, Ordering::Relaxed);
     }
 }

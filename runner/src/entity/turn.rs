@@ -278,11 +278,19 @@ impl Turn {
     async fn commit(&mut self, job: Job, outcome: Outcome, write: Write, after: After) {
         let generation = self.generation;
         // The queue's order is the order of this instance's writes, so this waits for its place and nothing else.
-        match self.shard.store().submit(write).await {
-            Ok(receipt) => self.committing.push_back(
-                async move { Settled { job, outcome, generation, after, result: Some(receipt.await) } }
-                    .boxed(),
-            ),
+        let queued = {
+            let _step = self.shard.step();
+            self.shard.store().submit(write).await
+        };
+        match queued {
+            Ok(receipt) => {
+                let shard = Arc::clone(&self.shard);
+                let settled = async move {
+                    let _step = shard.step();
+                    Settled { job, outcome, generation, after, result: Some(receipt.await) }
+                };
+                self.committing.push_back(settled.boxed());
+            }
             Err(error) => self.broken(job, error).await,
         }
     }
@@ -385,7 +393,7 @@ fn enter(shard: &Arc<Shard>, method: &Method, mut job: Job) -> Result<Job, BoxFu
         // Storing finds duplicates by itself. The write is queued now, in the order of the messages.
         let write = Write::one(shard.fence.clone(), Change::Accept(job.message.clone()));
         return Err(async move {
-            match shard.store().commit(write).await {
+            match shard.commit(write).await {
                 Ok(Committed::Applied) => {
                     job.origin = Origin::Stored { attempt: 0 };
                     Entered::Ready(job)

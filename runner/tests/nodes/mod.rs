@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleat_runner::cluster::{Node, Options, Parts};
-use cleat_runner::lease::{Boot, Memory, Name, Timing};
+use cleat_runner::lease::{Boot, Leases, Memory, Name, Timing};
 use cleat_runner::shard::{GroupName, Instance, ShardId, ownership};
 use cleat_runner::store::postgres::{self, PostgresStore};
 use cleat_runner::transport::{Address, SharedToken};
@@ -19,7 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct World {
     pub database: Database,
-    leases: Memory,
+    pub leases: Memory,
 }
 
 /// A runner and its connection to the Leases.
@@ -38,36 +38,43 @@ impl World {
     }
 
     pub async fn start_with(&self, name: &str, set: impl FnOnce(&mut Options)) -> Runner {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = Address::new(&listener.local_addr().unwrap().to_string()).unwrap();
-        let store = PostgresStore::open(postgres::Options {
-            groups: vec![(GroupName::default(), SHARDS)],
-            connections: 3,
-            ..postgres::Options::new(&self.database.url, Instance::random())
-        })
-        .await
-        .unwrap();
-        let ownership = ownership::Options {
-            timing: Timing::new(Duration::from_secs(3), Duration::from_secs(1)).unwrap(),
-            settle: Duration::from_millis(200),
-            ..ownership::Options::new(Name::new(name).unwrap(), address)
-        };
-        let mut options = Options { patience: PATIENCE, ..Options::new(ownership, "cluster") };
-        options.singletons.backoff = Duration::from_millis(50);
-        set(&mut options);
-        let token = Arc::new(SharedToken::new("secret"));
         let leases = self.leases.connect();
-        let parts = Parts {
-            store: Arc::new(store),
-            leases: Arc::new(leases.clone()),
-            clock: Arc::new(Boot),
-            listener,
-            credential: Arc::<SharedToken>::clone(&token),
-            verify: token,
-            metrics: ownership::Metrics::hidden().unwrap(),
-        };
-        Runner { node: Node::start(options, parts).await.unwrap(), leases }
+        let node = start(name, &self.database.url, Arc::new(leases.clone()), set).await;
+        Runner { node, leases }
     }
+}
+
+/// Starts a runner.
+pub async fn start(name: &str, url: &str, leases: Arc<dyn Leases>, set: impl FnOnce(&mut Options)) -> Node {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = Address::new(&listener.local_addr().unwrap().to_string()).unwrap();
+    let store = PostgresStore::open(postgres::Options {
+        groups: vec![(GroupName::default(), SHARDS)],
+        connections: 3,
+        ..postgres::Options::new(url, Instance::random())
+    })
+    .await
+    .unwrap();
+    let ownership = ownership::Options {
+        timing: Timing::new(Duration::from_secs(3), Duration::from_secs(1)).unwrap(),
+        settle: Duration::from_millis(200),
+        ..ownership::Options::new(Name::new(name).unwrap(), address)
+    };
+    let mut options = Options { patience: PATIENCE, ..Options::new(ownership, "cluster") };
+    options.singletons.backoff = Duration::from_millis(50);
+    options.upkeep = None;
+    set(&mut options);
+    let token = Arc::new(SharedToken::new("secret"));
+    let parts = Parts {
+        store: Arc::new(store),
+        leases,
+        clock: Arc::new(Boot),
+        listener,
+        credential: Arc::<SharedToken>::clone(&token),
+        verify: token,
+        metrics: ownership::Metrics::hidden().unwrap(),
+    };
+    Node::start(options, parts).await.unwrap()
 }
 
 /// Waits until something holds.

@@ -174,6 +174,11 @@ impl Handle {
         self.shared.status.borrow().stage != Stage::Running
     }
 
+    /// Whether this runner gives away all its shards, or has.
+    pub fn is_stopping(&self) -> bool {
+        matches!(self.shared.status.borrow().stage, Stage::Stopping | Stage::Stopped)
+    }
+
     /// Stops taking shards, and gives away those that somebody else can take. Doing so again changes nothing.
     pub fn drain(&self) {
         // As above.
