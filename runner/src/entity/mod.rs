@@ -25,6 +25,7 @@ mod run;
 mod shard;
 mod state;
 mod turn;
+mod variant;
 mod waiting;
 
 pub use call::{Call, Entity, Handler, HandlerError};

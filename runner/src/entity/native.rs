@@ -42,6 +42,9 @@ pub type Serving<'a> = BoxFuture<'a, Result<Bytes, HandlerError>>;
 )]
 pub trait Group {}
 
+/// A client of entities into which a group is composed, as other entities and workflows ask them.
+pub trait Has<G>: AsRef<EntityClient> {}
+
 /// A type of entity as `#[entity]` declares it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not declared as an entity",

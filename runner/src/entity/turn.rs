@@ -5,6 +5,9 @@
 //! sees a state that is not committed yet, and its reply waits. If a commit fails, everything that was built on it is
 //! run again from what the database has.
 
+mod callback;
+mod commit;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -13,14 +16,14 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesOrdered, FuturesUnordered};
 use tokio::sync::watch;
 
+use self::commit::{Finished, explain};
 use super::Error;
 use super::activation::Activation;
-use super::chain::Chain;
 use super::context::{Commits, Outgoing};
 use super::definition::{Access, Delivery, Effects, Method};
 use super::earlier::{Earlier, Settlement};
 use super::job::{Delivered, Job, Origin};
-use super::reach::{self, Opened};
+use super::reach::Opened;
 use super::run::{self, Done, Ended};
 use super::shard::Shard;
 use crate::message::{Envelope, Outcome};
@@ -58,17 +61,6 @@ enum Entered {
     Ready(Job),
     Duplicate(Job, Committed),
     Failed(Job, Error),
-}
-
-/// What a handler did, or saw, and what is to be committed of it.
-struct Finished {
-    job: Job,
-    outcome: Outcome,
-    generation: u32,
-    after: After,
-    /// None for a volatile message that only waits for the commits before it.
-    write: Option<Write>,
-    transaction: Option<Opened>,
 }
 
 /// A commit that has succeeded or failed, with what is owed then.
@@ -221,46 +213,6 @@ impl Turn {
         self.running.push(run::run(me, shard, job, method, earlier).boxed());
     }
 
-    /// What somebody asks for whom a request of this instance waits cannot wait for its turn: it runs now, or never.
-    fn call_back(&mut self) {
-        if self.ready.is_empty() || !self.me.waiting.any() {
-            return;
-        }
-        let mut place = 0;
-        while let Some(job) = self.ready.get(place) {
-            let envelope = &job.message.envelope;
-            let awaited =
-                Chain::is_in(envelope) && self.me.waiting.includes(&Chain::of(envelope), &self.me.address);
-            let method = self.me.kind.definition().methods.get(&envelope.method).filter(|_| awaited).cloned();
-            let Some(method) = method else {
-                place += 1;
-                continue;
-            };
-            let Some(job) = self.ready.remove(place) else { return };
-            let alone = self.exclusive || method.access == Access::Write;
-            if alone || !self.me.kind.concurrency.allows(self.running.len()) {
-                self.stuck.push(job);
-            } else {
-                self.launch(job, method);
-            }
-        }
-    }
-
-    /// Ends what would wait for ever.
-    async fn unstick(&mut self) {
-        while let Some(job) = self.stuck.pop() {
-            let chain = Box::new(Chain::of(&job.message.envelope));
-            let error = Error::Deadlock { address: self.me.address.clone(), chain };
-            match job.origin {
-                Origin::Stored { .. } => {
-                    let outcome = Outcome::failure(error.reason().to_owned(), error.to_string());
-                    self.end(job, outcome).await;
-                }
-                Origin::Fresh { .. } => self.shard.refuse(job, error),
-            }
-        }
-    }
-
     /// A handler is done: what it did goes into a commit, or its caller is told.
     async fn done(&mut self, done: Done) {
         self.exclusive = false;
@@ -348,71 +300,6 @@ impl Turn {
             },
             seq: id,
         })
-    }
-
-    async fn commit(
-        &mut self,
-        job: Job,
-        outcome: Outcome,
-        write: Option<Write>,
-        after: After,
-        transaction: Option<Opened>,
-    ) {
-        self.commits += 1;
-        let generation = self.generation;
-        self.finished.push_back(Finished { job, outcome, generation, after, write, transaction });
-        self.advance().await;
-    }
-
-    /// Begins to commit what is finished, in order, up to and including a user's transaction.
-    async fn advance(&mut self) {
-        while !self.transacting
-            && let Some(finished) = self.finished.pop_front()
-        {
-            let Finished { job, outcome, generation, after, write, transaction } = finished;
-            let settled = move |job, transacted, result| Settled {
-                job,
-                outcome,
-                generation,
-                after,
-                transacted,
-                result,
-            };
-            let committing = match (write, transaction) {
-                (None, _) => std::future::ready(settled(job, false, None)).boxed(),
-                (Some(write), None) => {
-                    // The queue's order is the order of this instance's writes, so this waits for its place and nothing else.
-                    match self.shard.store().submit(write).await {
-                        Ok(receipt) => async move { settled(job, false, Some(receipt.await)) }.boxed(),
-                        Err(error) => {
-                            self.settled();
-                            self.broken(job, error, false).await;
-                            continue;
-                        }
-                    }
-                }
-                (Some(_), Some(opened)) if opened.generation != self.generation => {
-                    opened.transaction.rollback().await;
-                    self.settled();
-                    self.broken(job, reach::stale(&self.me), true).await;
-                    continue;
-                }
-                (Some(write), Some(opened)) => {
-                    self.transacting = true;
-                    async move { settled(job, true, Some(opened.transaction.commit(write).await)) }.boxed()
-                }
-            };
-            self.committing.push_back(committing);
-        }
-    }
-
-    /// One more commit has succeeded or failed.
-    fn settled(&mut self) {
-        let generation = self.generation;
-        self.settlement.send_modify(|settlement| {
-            settlement.commits += 1;
-            settlement.generation = generation;
-        });
     }
 
     async fn settle(&mut self, settled: Settled) {
@@ -513,17 +400,6 @@ impl Turn {
             elsewhere(&shard, job);
         }
     }
-}
-
-/// An error with what is behind it.
-fn explain(error: &store::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// What comes before a message runs: nothing (then it comes back), a look whether it ran before, or storing it.

@@ -137,9 +137,8 @@ impl Order {
 
     #[rpc]
     pub async fn audited(&self, context: &mut Context) -> Result<i64, String> {
-        let bank: &EntityClient = self.bank.as_ref();
-        let audit = bank.call::<i64, Never>("main", "audit", &());
-        context.call(audit).await.map_err(|error| error.to_string())
+        let audit = context.call(self.bank.inside().audit("main")).await;
+        audit.map_err(|error| error.to_string())
     }
 
     /// Says of itself that all its effects are inside, which a call is not.
@@ -210,8 +209,12 @@ async fn a_handler_asks_another_entity_and_gets_its_reply(place: Place) {
 
 async fn an_error_of_the_other_arrives_as_it_was(place: Place) {
     let rig = Rig::new(place).await;
-    let declined = rig.orders.buy("o", &120).await.unwrap_err().refused();
-    assert_eq!(declined, Some(Declined::Broke { short: 20 }));
+    let error = rig.orders.buy("o", &120).await.unwrap_err();
+    assert_eq!(error.refused(), Some(Declined::Broke { short: 20 }));
+    // Who does not know the type is told the variant.
+    let orders: &EntityClient = rig.orders.as_ref();
+    let error = orders.call::<Vec<i64>, u8>("p", "buy", &120).await.unwrap_err();
+    assert_eq!((error.reason(), error.to_string().as_str()), (Some("Broke"), "Broke: 20 short"));
 }
 
 async fn a_handler_that_is_run_again_asks_the_same_questions_and_gets_the_same_answers(place: Place) {
