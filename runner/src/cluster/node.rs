@@ -160,6 +160,8 @@ impl Node {
                 Location::Here(_) | Location::Nowhere => false,
             }
         });
+        let router: Arc<dyn Router> = Arc::<Inner>::clone(&inner);
+        host.route_through(&router);
         let listening = CancellationToken::new();
         let server = Server::new(identity, verify, Arc::new(Door(Arc::clone(&inner))), options.transport);
         let serving = server.serve(listener, listening.clone());

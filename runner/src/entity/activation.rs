@@ -12,6 +12,7 @@ use super::registry::Kind;
 use super::shard::Shard;
 use super::state::State;
 use super::turn::Turn;
+use super::waiting::Waiting;
 use crate::message::EntityAddress;
 
 /// One instance of an entity: its mailbox, and its handler and state once it has been asked something.
@@ -22,6 +23,8 @@ pub(super) struct Activation {
     /// A message came while a turn was under way.
     pub(super) wake: Notify,
     core: tokio::sync::Mutex<Core>,
+    /// Requests that wait for other entities.
+    pub(super) waiting: Waiting,
 }
 
 /// What an instance consists of once it has been asked something.
@@ -47,6 +50,7 @@ impl Activation {
             mailbox: Mutex::new(Mailbox::new()),
             wake: Notify::new(),
             core: tokio::sync::Mutex::default(),
+            waiting: Waiting::default(),
         }
     }
 

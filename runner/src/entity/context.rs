@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::activation::Activation;
+use super::reach::{Opened, Reach};
 use super::stream::Position;
 use super::{Error, HandlerError};
 use crate::client;
-use crate::message::{EntityAddress, Envelope, Headers, IdempotencyKey, Snowflake, codec};
+use crate::message::{EntityAddress, Headers, IdempotencyKey, Snowflake, codec};
 use crate::shard::Fence;
-use crate::store::Change;
+use crate::store::{Change, Message};
 
 /// A century.
 const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
@@ -21,15 +21,15 @@ const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// One message as its handler sees it: who is asked, by which request, for the how many-th time; and the one-way messages that commit
 /// with its reply.
 pub struct Context {
-    envelope: Envelope,
+    pub(super) message: Message,
     attempt: i32,
     fence: Fence,
     pub(super) effects: Commits,
+    pub(super) reach: Reach,
     /// A message that could not be made. The handler has failed then, whatever it says.
     broken: Option<Error>,
     /// Of a stream.
     pub(super) position: Arc<Position>,
-    instance: Option<Arc<Activation>>,
 }
 
 /// What commits with a handler's reply, besides its state.
@@ -40,6 +40,8 @@ pub(super) struct Commits {
     pub(super) changes: Vec<Change>,
     /// What they do once it is committed.
     pub(super) then: Vec<Box<dyn FnOnce() + Send + Sync>>,
+    /// The user's own statements.
+    pub(super) transaction: Option<Opened>,
 }
 
 /// A one-way message that commits with the handler's reply.
@@ -54,48 +56,41 @@ pub(super) struct Outgoing {
 }
 
 impl Context {
-    pub(super) fn new(envelope: Envelope, attempt: i32, fence: Fence) -> Self {
-        Self { envelope, attempt, fence, effects: Commits::default(), broken: None, position: Arc::default(), instance: None }
-    }
-
-    /// The same for a message of this instance.
-    pub(super) fn of(self, instance: &Arc<Activation>) -> Self {
-        Self { instance: Some(Arc::clone(instance)), ..self }
+    pub(super) fn new(message: Message, attempt: i32, fence: Fence, reach: Reach) -> Self {
+        Self { message, attempt, fence, effects: Commits::default(), reach, broken: None, position: Arc::default() }
     }
 
     /// Keeps this instance in memory for so long at least, though nobody asks it anything; zero takes back what was said before. Only
     /// for as long as its shard stays here.
     pub fn keep_alive(&self, time: Duration) {
-        if let Some(instance) = &self.instance {
-            let now = Instant::now();
-            // So long that it cannot be said is for ever, more or less.
-            instance.keep_until(now.checked_add(time).unwrap_or(now + FOR_EVER));
-        }
+        let now = Instant::now();
+        // So long that it cannot be said is for ever, more or less.
+        self.reach.instance().keep_until(now.checked_add(time).unwrap_or(now + FOR_EVER));
     }
 
     /// Who is asked.
     pub fn address(&self) -> &EntityAddress {
-        &self.envelope.address
+        &self.message.envelope.address
     }
 
     /// What is asked.
     pub fn method(&self) -> &str {
-        &self.envelope.method
+        &self.message.envelope.method
     }
 
     /// The input, as the caller wrote it.
     pub fn payload(&self) -> &Bytes {
-        &self.envelope.payload
+        &self.message.envelope.payload
     }
 
     /// The request's id: the same for each attempt.
     pub fn request(&self) -> Snowflake {
-        self.envelope.id
+        self.message.envelope.id
     }
 
     /// What else the caller said.
     pub fn headers(&self) -> &Headers {
-        &self.envelope.headers
+        &self.message.envelope.headers
     }
 
     /// How many attempts have failed before this one.
@@ -190,7 +185,7 @@ impl Context {
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
-            .field("envelope", &self.envelope)
+            .field("envelope", &self.message.envelope)
             .field("attempt", &self.attempt)
             .field("fence", &self.fence)
             .finish_non_exhaustive()

@@ -6,13 +6,17 @@
 
 mod activation;
 mod call;
+mod chain;
 mod context;
 mod definition;
+mod earlier;
 mod error;
+mod home;
 mod host;
 mod job;
 mod mailbox;
 pub mod native;
+pub(crate) mod reach;
 mod refusal;
 mod registry;
 mod requests;
@@ -22,8 +26,11 @@ mod shard;
 mod state;
 mod stream;
 mod turn;
+mod variant;
+mod waiting;
 
 pub use call::{Call, Entity, Handler, HandlerError, Resources};
+pub use chain::Chain;
 pub use context::Context;
 pub use definition::{
     Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Retry, Visibility,

@@ -11,7 +11,9 @@ use super::activation::Activation;
 use super::call::{Call, HandlerError, Held};
 use super::context::{Commits, Context};
 use super::definition::{Access, Method};
+use super::earlier::Earlier;
 use super::job::{Job, Origin};
+use super::reach::{self, Reach};
 use super::retry::Next;
 use super::shard::Shard;
 use super::stream::{Stop, Streaming};
@@ -61,16 +63,28 @@ enum Tried {
     Parted,
     /// The database failed while its items were to be stored.
     Broken(store::Error),
+    /// It turned out to have run before.
+    Duplicate(Committed),
+    /// It saw a state that does not exist.
+    Stale,
 }
 
 /// Handles a message until it has ended, one way or the other.
-pub(super) async fn run(me: Arc<Activation>, shard: Arc<Shard>, mut job: Job, method: Method) -> Done {
+pub(super) async fn run(
+    me: Arc<Activation>,
+    shard: Arc<Shard>,
+    mut job: Job,
+    method: Method,
+    earlier: Earlier,
+) -> Done {
     loop {
-        let error = match attempt(&me, &shard, &job, &method).await {
+        let error = match attempt(&me, &shard, &mut job, &method, &earlier).await {
             Tried::Ended(ended) => return Done::Ended(job, ended),
             Tried::Interrupted => return Done::Interrupted(job),
             Tried::Parted => return Done::Parked(job),
             Tried::Broken(error) => return Done::Broken(job, error),
+            Tried::Duplicate(committed) => return Done::Duplicate(job, committed),
+            Tried::Stale => return Done::Broken(job, reach::stale(&me)),
             Tried::Failed(error) if !job.persisted => {
                 let outcome = Outcome::defect("Crashed", error);
                 return Done::Ended(job, Ended::only(outcome));
@@ -105,7 +119,13 @@ pub(super) async fn run(me: Arc<Activation>, shard: Arc<Shard>, mut job: Job, me
 }
 
 /// One attempt.
-async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &Method) -> Tried {
+async fn attempt(
+    me: &Arc<Activation>,
+    shard: &Arc<Shard>,
+    job: &mut Job,
+    method: &Method,
+    earlier: &Earlier,
+) -> Tried {
     let body = match me.body(shard).await {
         Ok(body) => body,
         Err(error) => return refused(error),
@@ -122,7 +142,8 @@ async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &M
         Ok(streaming) => streaming,
         Err(error) => return Tried::Broken(error),
     };
-    let mut context = Context::new(job.message.envelope.clone(), attempt, shard.fence.clone()).of(me);
+    let reach = Reach::new(me, shard, job, earlier.clone(), method.access);
+    let mut context = Context::new(job.message.clone(), attempt, shard.fence.clone(), reach);
     context.position = streaming.position();
     let mut call = Call { context, held, output: streaming.output.clone() };
     let mut storing = pin!(streaming.take_pump());
@@ -142,16 +163,34 @@ async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &M
             handled = &mut handling => handled.map_or(Handled::TookTooLong, Handled::Returned),
         }
     };
-    let Call { held, context: Context { effects, .. }, output } = call;
+    let Call { held, context: Context { mut effects, reach, .. }, output } = call;
     // What the handler gave is stored before anything else becomes of it, so that another attempt goes on after it.
     drop((output, streaming));
     let stored = match stored {
         Some(stored) => stored,
         None => storing.await,
     };
+    if !matches!(handled, Handled::Returned(Ok(Ok(_))))
+        && let Some(opened) = effects.transaction.take()
+    {
+        // What comes next may want to write, too.
+        opened.transaction.rollback().await;
+    }
     if let Err(error) = stored {
         revert(held);
         return Tried::Broken(error);
+    }
+    match reach.accepted() {
+        Some(Committed::Applied) => job.origin = Origin::Stored { attempt: 0 },
+        Some(duplicate) => {
+            revert(held);
+            return Tried::Duplicate(duplicate.clone());
+        }
+        None => {}
+    }
+    if reach.is_stale() {
+        revert(held);
+        return Tried::Stale;
     }
     match handled {
         Handled::Returned(Ok(Ok(reply))) => ended(reply, held, effects),
