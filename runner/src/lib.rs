@@ -12,6 +12,7 @@ pub mod message;
 pub mod shard;
 pub mod store;
 pub mod transport;
+pub mod workflow;
 
 pub mod prelude;
 

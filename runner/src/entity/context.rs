@@ -30,7 +30,7 @@ pub(super) struct Commits {
     /// What parts of this runtime add of their own.
     pub(super) changes: Vec<Change>,
     /// What they do once it is committed.
-    pub(super) then: Vec<Box<dyn FnOnce() + Send>>,
+    pub(super) then: Vec<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 /// A one-way message that commits with the handler's reply.
@@ -135,7 +135,7 @@ impl Context {
 
     /// Does something once the reply is committed, in the order of the commits; never if it is not. It must not block.
     #[allow(dead_code, reason = "for workflows and crons")]
-    pub(crate) fn then(&mut self, after: impl FnOnce() + Send + 'static) {
+    pub(crate) fn then(&mut self, after: impl FnOnce() + Send + Sync + 'static) {
         self.effects.then.push(Box::new(after));
     }
 

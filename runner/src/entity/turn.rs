@@ -61,7 +61,7 @@ struct Settled {
 #[derive(Default)]
 struct After {
     sends: Vec<Message>,
-    then: Vec<Box<dyn FnOnce() + Send>>,
+    then: Vec<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 impl Turn {

@@ -1,0 +1,4 @@
+//! A transaction.
+/// x
+#[derive(Clone, Default)]
+pub struct Tx;
