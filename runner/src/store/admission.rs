@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, RandomState};
 
-use super::{Change, Finish, Message, Request, Write};
+use super::{Change, ExecutionChange, Finish, Message, Request, Write};
 
 /// Decides, write by write, whether the next one may join a batch.
 ///
 /// A batch is done in a few statements that do not see each other's rows, so no two writes of it may touch the same
-/// message, key, chunk or timer. States may follow each other: of a run of versions only the last is stored.
+/// message, key, chunk or timer. States may follow each other: of a run of versions only the last is stored. So may changes of
+/// one execution, and entries of one journal.
 ///
 /// Rows are told apart by a hash. Two that collide by chance only end a batch early.
 pub(super) struct Admission {
@@ -59,10 +60,17 @@ impl Admission {
             Change::Ack { request, .. } => self.row(("ack", request)),
             Change::SetTimer(timer) => self.row(("timer", &timer.address, &timer.name)),
             Change::ClearTimer { address, name } => self.row(("timer", address, name)),
-            Change::State(state) => {
-                let entity = self.hasher.hash_one(&state.address);
-                let before = self.versions.insert(entity, state.base + 1);
-                before.is_none_or(|version| version == state.base)
+            Change::State(state) => self.follows(("state", &state.address), Some(state.base), state.base + 1),
+            Change::Begin(new) => self.follows(("execution", &new.address), None, new.run.get()),
+            Change::Execution(ExecutionChange { address, run, .. }) => {
+                self.follows(("execution", address), Some(run.get()), run.get())
+            }
+            Change::Renew { address, from, to, .. } => {
+                self.follows(("execution", address), Some(from.get()), to.get())
+            }
+            Change::Journal { run, from, entries } => {
+                let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
+                self.follows(("journal", run), Some(*from), from.saturating_add(count))
             }
         }
     }
@@ -70,6 +78,12 @@ impl Admission {
     fn message(&mut self, message: &Message) -> bool {
         let fresh = self.row(("message", message.envelope.id));
         fresh && message.envelope.key.is_none_or(|key| self.row(("key", key)))
+    }
+
+    /// Whether something that changes step by step is as far as the next step needs it, or not in the batch yet.
+    fn follows(&mut self, what: impl Hash, base: Option<i64>, next: i64) -> bool {
+        let before = self.versions.insert(self.hasher.hash_one(what), next);
+        before.is_none_or(|version| Some(version) == base)
     }
 
     fn row(&mut self, row: impl Hash) -> bool {
@@ -84,6 +98,9 @@ fn size(change: &Change) -> usize {
         Change::Accept(message) | Change::Send(message) => message.envelope.payload.len(),
         Change::State(state) => state.value.len(),
         Change::Chunk { chunk, .. } => chunk.items.iter().map(bytes::Bytes::len).sum(),
+        Change::Begin(new) => new.input.len() + new.summary.len(),
+        Change::Execution(ExecutionChange { summary, .. }) | Change::Renew { summary, .. } => summary.len(),
+        Change::Journal { entries, .. } => entries.iter().map(|entry| ROW + entry.len()).sum(),
         Change::SetTimer(timer) => timer.payload.len(),
         Change::Finish(finish) => match &finish.outcome {
             crate::message::Outcome::Success(reply) => reply.len(),
@@ -134,6 +151,35 @@ mod tests {
         assert!(batch.admit(&state("a", 5)));
         assert!(batch.admit(&state("b", 0)));
         assert!(!batch.admit(&state("a", 7)));
+    }
+
+    fn journal(run: i64, from: i64, entries: usize) -> Write {
+        let entries = vec![Bytes::from_static(b"entry"); entries];
+        write(Change::Journal { run: Snowflake::new(run), from, entries })
+    }
+
+    fn renew(id: &str, from: i64, to: i64) -> Write {
+        let address = EntityAddress::new("order", id).unwrap();
+        let (from, to) = (Snowflake::new(from), Snowflake::new(to));
+        write(Change::Renew { address, from, to, summary: Bytes::new() })
+    }
+
+    #[test]
+    fn entries_of_a_journal_that_follow_each_other_share_a_batch_and_others_do_not() {
+        let mut batch = Admission::new(10, 10_000);
+        assert!(batch.admit(&journal(1, 4, 2)));
+        assert!(batch.admit(&journal(1, 6, 1)));
+        assert!(batch.admit(&journal(2, 4, 1)));
+        assert!(!batch.admit(&journal(1, 6, 1)));
+    }
+
+    #[test]
+    fn changes_of_an_execution_share_a_batch_as_long_as_each_knows_the_run() {
+        let mut batch = Admission::new(10, 10_000);
+        assert!(batch.admit(&renew("a", 1, 2)));
+        assert!(batch.admit(&renew("a", 2, 3)));
+        assert!(batch.admit(&renew("b", 2, 3)));
+        assert!(!batch.admit(&renew("a", 2, 4)));
     }
 
     #[test]

@@ -12,13 +12,11 @@ pub enum Error {
         /// The shard that is lost.
         shard: ShardId,
     },
-    /// The entity's state is not the one that the write was built on. Nothing was written.
-    #[error("the state of {address} is not at version {expected} any more")]
+    /// What the write was built on is not there, or not any more. Nothing was written.
+    #[error("{basis}")]
     Conflict {
-        /// Whose state.
-        address: EntityAddress,
-        /// The version that the write was built on.
-        expected: i64,
+        /// What it was built on.
+        basis: Basis,
     },
     /// The request is not open: it has ended or was never stored. Nothing was written.
     #[error("request {request} is not open")]
@@ -89,6 +87,47 @@ pub enum Error {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+}
+
+/// What a write was built on and did not find.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Basis {
+    /// A version of an entity's state.
+    #[error("the state of {address} is not at version {version} any more")]
+    State {
+        /// Whose state.
+        address: EntityAddress,
+        /// The version that it should have had.
+        version: i64,
+    },
+    /// An address without an execution.
+    #[error("there is an execution {address} already")]
+    Vacancy {
+        /// The address.
+        address: EntityAddress,
+    },
+    /// An execution in a run.
+    #[error("there is no execution {address} in run {run} any more")]
+    Execution {
+        /// Which execution.
+        address: EntityAddress,
+        /// The run that it should have been in.
+        run: Snowflake,
+    },
+    /// The end of a run's journal.
+    #[error("the journal of run {run} does not end before place {place}")]
+    Journal {
+        /// Whose journal.
+        run: Snowflake,
+        /// The place that should have been the next.
+        place: i64,
+    },
+}
+
+impl From<Basis> for Error {
+    fn from(basis: Basis) -> Self {
+        Self::Conflict { basis }
+    }
 }
 
 /// The cause of an error, shared by all operations of a failed batch.

@@ -8,6 +8,7 @@ mod admission;
 #[cfg(feature = "testing")]
 pub mod conformance;
 mod error;
+mod execution;
 mod lane;
 mod metrics;
 mod migration;
@@ -20,13 +21,15 @@ mod write;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::sync::broadcast;
 
 use crate::message::snowflake::Span;
 use crate::message::{Chunk, EntityAddress, IdempotencyKey, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 
-pub use error::{Cause, Error};
+pub use error::{Basis, Cause, Error};
+pub use execution::{Cursor, Execution, ExecutionChange, Filter, Phase, StoredExecution};
 pub use lane::{Options as LaneOptions, Receipt};
 pub use metrics::Metrics;
 pub use read::{DeadLetter, Holding, Page, Progress, Retention, State, Stored, Wake, Watermark};
@@ -38,7 +41,8 @@ pub use write::{Attempt, Change, Committed, Finish, Message, Request, StateChang
 /// - What [`submit`](Store::submit)'s receipt calls committed survives any crash.
 /// - Writes of one shard commit in the order in which they were submitted.
 /// - A write is done whole or not at all, and only while its fence is the newest of its shard.
-/// - A write that fails takes with it only those that were built on it: later states of the same entity.
+/// - A write that fails takes with it only those that were built on it: later states of the same entity, later entries of the
+///   same journal, later changes of the same execution.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Who writes through this door.
@@ -107,6 +111,29 @@ pub trait Store: Send + Sync + 'static {
         before: Option<Snowflake>,
         limit: u32,
     ) -> Result<Vec<DeadLetter>, Error>;
+
+    /// An execution.
+    async fn execution(&self, address: &EntityAddress) -> Result<Option<StoredExecution>, Error>;
+
+    /// Entries of a run's journal from a place on, in order, at most `limit`.
+    async fn journal(&self, run: Snowflake, from: i64, limit: u32) -> Result<Vec<Bytes>, Error>;
+
+    /// Executions that have to be resumed when these shards are opened, at most `limit`, only those after a given one. They come in
+    /// an order that does not change, by slot and then by address.
+    async fn active_executions(
+        &self,
+        shards: &[ShardId],
+        after: Option<EntityAddress>,
+        limit: u32,
+    ) -> Result<Vec<StoredExecution>, Error>;
+
+    /// Executions, newest first, at most `limit`, only those after a place in the listing.
+    async fn executions(
+        &self,
+        filter: &Filter,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Vec<StoredExecution>, Error>;
 
     /// Messages that others stored for shards of this database. A receiver that lags has to read everything again.
     fn wakes(&self) -> broadcast::Receiver<Wake>;

@@ -97,9 +97,9 @@ pub enum Wake {
 /// How long finished things are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Requests that succeeded.
+    /// Requests and executions that succeeded.
     pub completed: std::time::Duration,
-    /// Requests that failed.
+    /// Requests that failed, and executions that ended in another way.
     pub failed: std::time::Duration,
     /// Dead letters.
     pub dead_letters: std::time::Duration,

@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::Error;
+use super::execution::{Impossible, end_of};
+use super::{Error, Execution, ExecutionChange};
 use crate::message::{Chunk, EntityAddress, Envelope, Outcome, PayloadDigest, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName};
 
@@ -26,7 +27,8 @@ impl Write {
     /// The write as every database can store it. PostgreSQL has no NUL in texts, and what one database refuses, all do.
     ///
     /// # Errors
-    /// [`Error::Rejected`] for a name with a NUL. In an error's text, which nobody chose, it is only replaced.
+    /// [`Error::Rejected`] for a name with a NUL, and for an execution that cannot be. In an error's text, which nobody chose, a
+    /// NUL is only replaced.
     pub(super) fn storable(mut self) -> Result<Self, Error> {
         for change in &mut self.changes {
             match change {
@@ -38,6 +40,11 @@ impl Write {
                 Change::ClearTimer { name, .. } => named("timer", name)?,
                 Change::Attempt(Attempt { error, .. }) | Change::Bury { error, .. } => {
                     *error = std::mem::take(error).replace('\0', "\u{fffd}");
+                }
+                Change::Begin(execution) => execution.check().map_err(impossible)?,
+                Change::Execution(change) => change.check().map_err(impossible)?,
+                Change::Journal { run, from, entries } => {
+                    end_of(*run, *from, entries).map_err(impossible)?;
                 }
                 _ => {}
             }
@@ -56,6 +63,10 @@ fn named(what: &'static str, name: &str) -> Result<(), Error> {
         return Err(Error::Rejected { source: std::sync::Arc::new(Nul(what)) });
     }
     Ok(())
+}
+
+fn impossible(source: Impossible) -> Error {
+    Error::Rejected { source: std::sync::Arc::new(source) }
 }
 
 /// One thing that a write does.
@@ -115,6 +126,32 @@ pub enum Change {
         address: EntityAddress,
         /// Which one.
         name: String,
+    },
+    /// Begins an execution. If its address has one already, [`Error::Conflict`].
+    Begin(Box<Execution>),
+    /// Adds entries to the journal of a run. They have to follow the last one: a place that is taken or comes after a gap is an
+    /// [`Error::Conflict`], so what was built on an entry that was not stored is not stored either.
+    Journal {
+        /// Whose journal.
+        run: Snowflake,
+        /// The place of the first entry, counted from 0.
+        from: i64,
+        /// The entries.
+        entries: Vec<Bytes>,
+    },
+    /// Says what an execution has become. One that is not in that run is an [`Error::Conflict`].
+    Execution(ExecutionChange),
+    /// Makes an execution go on in another run: running, active and without an end, whatever it was before. One that is not in
+    /// the first run is an [`Error::Conflict`]. The journals of both stay.
+    Renew {
+        /// Which execution.
+        address: EntityAddress,
+        /// The run that it must be in.
+        from: Snowflake,
+        /// Its new run.
+        to: Snowflake,
+        /// The new summary.
+        summary: Bytes,
     },
 }
 

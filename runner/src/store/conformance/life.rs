@@ -108,6 +108,11 @@ pub async fn closing_commits_what_is_queued_and_then_refuses<D: Database>(world:
     assert_eq!(reason(a.store.open_messages(std::slice::from_ref(&shard), everything()).await), "Closed");
     assert_eq!(reason(a.store.timers(&shard, far(), 1).await), "Closed");
     assert_eq!(reason(a.store.dead_letters(&shard.group, None, 1).await), "Closed");
+    let filter = crate::store::Filter::default();
+    assert_eq!(reason(a.store.execution(&workflow("x")).await), "Closed");
+    assert_eq!(reason(a.store.journal(world.id(1), 0, 1).await), "Closed");
+    assert_eq!(reason(a.store.active_executions(std::slice::from_ref(&shard), None, 1).await), "Closed");
+    assert_eq!(reason(a.store.executions(&filter, None, 1).await), "Closed");
     assert_eq!(reason(a.store.wake(&[shard]).await), "Closed");
     assert_eq!(reason(a.store.retain(&Retention::default(), world.now).await), "Closed");
     assert_eq!(b.state(&address("x")).await.unwrap().unwrap().version, 200);

@@ -8,6 +8,10 @@
 #[allow(missing_docs, reason = "the names of the cases say what they show")]
 pub mod dedupe;
 #[allow(missing_docs, reason = "the names of the cases say what they show")]
+pub mod executions;
+#[allow(missing_docs, reason = "the names of the cases say what they show")]
+pub mod journals;
+#[allow(missing_docs, reason = "the names of the cases say what they show")]
 pub mod letters;
 #[allow(missing_docs, reason = "the names of the cases say what they show")]
 pub mod life;
@@ -126,6 +130,37 @@ macro_rules! store_conformance {
                 a_timer_can_be_taken_away_whether_it_is_there_or_not,
                 a_timer_belongs_to_the_shard_of_its_entity,
             ],
+            executions: [
+                an_execution_comes_back_as_it_was,
+                any_text_can_be_the_address_of_an_execution,
+                an_execution_begins_once,
+                of_many_that_begin_one_execution_exactly_one_does,
+                an_execution_can_be_in_every_phase,
+                what_an_execution_cannot_be_is_rejected,
+                a_change_of_an_execution_in_another_run_is_a_conflict,
+                a_renewed_execution_goes_on_in_its_new_run,
+                a_write_may_change_one_execution_several_times,
+                changes_of_an_execution_that_are_submitted_at_once_apply_in_order,
+                a_failed_change_of_an_execution_fails_nobody_else,
+                nothing_of_an_execution_is_written_by_an_old_owner,
+                only_active_executions_are_to_be_resumed,
+                active_executions_come_by_shard_and_in_pages,
+                executions_are_listed_newest_first,
+                executions_are_listed_by_type_phase_and_time,
+                a_listing_in_pages_leaves_nothing_out,
+                timers_of_an_execution_are_those_of_its_address,
+            ],
+            journals: [
+                entries_come_back_in_order_and_as_they_were,
+                entries_come_from_a_place_on_and_no_more_than_asked_for,
+                no_entries_are_no_trouble,
+                a_place_that_is_taken_or_after_a_gap_is_a_conflict,
+                a_run_may_append_ahead_of_its_commits,
+                entries_that_were_built_on_a_failed_one_fail_and_nobody_elses,
+                finished_executions_are_kept_by_how_they_ended,
+                the_journals_of_all_runs_are_forgotten_with_their_execution,
+                many_executions_and_long_journals_are_forgotten_in_one_call,
+            ],
             letters: [
                 a_buried_request_is_a_dead_letter_and_its_reply_a_defect,
                 a_request_that_is_not_open_cannot_be_buried,
@@ -179,6 +214,8 @@ mod tests {
         let list = include_str!("mod.rs");
         let modules = [
             include_str!("dedupe.rs"),
+            include_str!("executions.rs"),
+            include_str!("journals.rs"),
             include_str!("letters.rs"),
             include_str!("life.rs"),
             include_str!("messages.rs"),

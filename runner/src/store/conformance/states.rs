@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::world::*;
 use crate::message::EntityAddress;
 use crate::shard::GroupName;
-use crate::store::{Attempt, Change, Committed, Error, Progress, State, StateChange};
+use crate::store::{Attempt, Basis, Change, Committed, Error, Progress, State, StateChange};
 
 async fn read(desk: &Desk, entity: &str) -> Option<(i64, String)> {
     let state = desk.store.state(&address(entity)).await.unwrap()?;
@@ -32,7 +32,7 @@ pub async fn a_state_that_was_built_on_another_version_is_a_conflict<D: Database
         let changes = vec![Change::Accept(world.message(1, "x")), state("x", base, "no")];
         let answer = desk.write("x", changes).await;
         assert!(
-            matches!(&answer, Err(Error::Conflict { address: of, expected }) if *of == address("x") && *expected == base),
+            matches!(&answer, Err(Error::Conflict { basis: Basis::State { address: of, version } }) if *of == address("x") && *version == base),
             "base {base}: {answer:?}"
         );
     };

@@ -11,8 +11,8 @@ use crate::message::codec::time;
 use crate::message::{Chunk, EntityAddress, Envelope, IdempotencyKey, Outcome, Sequence, Snowflake};
 use crate::shard::{Epoch, Fence, GroupName, Instance, ShardId};
 use crate::store::{
-    Change, Committed, Error, Finish, LaneOptions, Message, Page, Receipt, Request, StateChange, Store,
-    Stored, Timer, Write,
+    Change, Committed, Error, Execution, ExecutionChange, Finish, LaneOptions, Message, Page, Phase, Receipt,
+    Request, StateChange, Store, Stored, Timer, Write,
 };
 
 /// One empty database of the implementation that is tested.
@@ -132,6 +132,43 @@ impl<D: Database> World<D> {
         message
     }
 
+    /// An execution that runs, in the run of a number.
+    pub fn execution(&self, number: i64, id: &str) -> Execution {
+        Execution {
+            address: workflow(id),
+            group: GroupName::default(),
+            run: self.id(number),
+            phase: Phase::Running,
+            active: true,
+            started: self.now,
+            input: Bytes::from_static(b"input"),
+            summary: Bytes::from_static(b"begun"),
+        }
+    }
+
+    /// The beginning of an execution.
+    pub fn begin(&self, number: i64, id: &str) -> Change {
+        Change::Begin(Box::new(self.execution(number, id)))
+    }
+
+    /// What an execution in the run of a number has become: active if it is neither over nor waiting, and ended now if it is over.
+    pub fn became(&self, number: i64, id: &str, phase: Phase) -> Change {
+        Change::Execution(ExecutionChange {
+            address: workflow(id),
+            run: self.id(number),
+            phase,
+            active: matches!(phase, Phase::Running | Phase::Cancelling),
+            ended: phase.is_final().then_some(self.now),
+            summary: Bytes::from_static(b"changed"),
+        })
+    }
+
+    /// The way of an execution from one run to another.
+    pub fn renew(&self, id: &str, from: i64, to: i64) -> Change {
+        let (from, to) = (self.id(from), self.id(to));
+        Change::Renew { address: workflow(id), from, to, summary: Bytes::from_static(b"renewed") }
+    }
+
     /// The end of a stored request.
     pub fn finish(&self, number: i64, reply: &'static str) -> Change {
         Change::Finish(Finish { outcome: success(reply), request: Request::Stored(self.id(number)) })
@@ -221,6 +258,17 @@ pub fn far() -> SystemTime {
 /// The entity of this id.
 pub fn address(entity: &str) -> EntityAddress {
     EntityAddress::new("clerk", entity).unwrap()
+}
+
+/// The execution of this id.
+pub fn workflow(id: &str) -> EntityAddress {
+    EntityAddress::new("order", id).unwrap()
+}
+
+/// More of a journal.
+pub fn entries(run: Snowflake, from: i64, entries: &[&'static str]) -> Change {
+    let entries = entries.iter().map(|entry| Bytes::from_static(entry.as_bytes())).collect();
+    Change::Journal { run, from, entries }
 }
 
 /// The digest of an entity's key.

@@ -145,6 +145,34 @@ tc AS (DELETE FROM cleat.timers t
   USING unnest({}::int[], {}::text[], {}::text[], {}::text[]) AS u (f, entity_type, entity_id, name)
   JOIN fence ON fence.stands[u.f]
   WHERE t.entity_type = u.entity_type AND t.entity_id = u.entity_id AND t.name = u.name)" },
+            Part { name: "ei", present: !self.begun.is_empty(), strict: true, sql: "
+ei AS (INSERT INTO cleat.executions
+    (entity_type, entity_id, grp, slot, run, epoch, phase, active, started, ended, input, summary)
+  SELECT u.entity_type, u.entity_id, u.grp, u.slot, u.run, ($6::bigint[])[u.f], u.phase, u.active, u.started, u.ended, u.input,
+    u.summary
+  FROM unnest({}::int[], {}::text[], {}::text[], {}::smallint[], {}::int[], {}::bigint[], {}::smallint[], {}::boolean[],
+    {}::bigint[], {}::bigint[], {}::bytea[], {}::bytea[])
+    AS u (f, entity_type, entity_id, grp, slot, run, phase, active, started, ended, input, summary)
+  JOIN fence ON fence.stands[u.f] ON CONFLICT (entity_type, entity_id) DO NOTHING RETURNING 1)" },
+            Part { name: "eu", present: !self.continued.is_empty(), strict: true, sql: "
+eu AS (UPDATE cleat.executions e SET run = u.run, epoch = ($6::bigint[])[u.f], phase = u.phase, active = u.active,
+    ended = u.ended, summary = u.summary
+  FROM unnest({}::int[], {}::text[], {}::text[], {}::bigint[], {}::bigint[], {}::smallint[], {}::boolean[], {}::bigint[],
+    {}::bytea[]) AS u (f, entity_type, entity_id, base, run, phase, active, ended, summary)
+  JOIN fence ON fence.stands[u.f]
+  WHERE e.entity_type = u.entity_type AND e.entity_id = u.entity_id AND e.run = u.base RETURNING 1)" },
+            Part { name: "ef", present: !self.former.is_empty(), strict: false, sql: "
+ef AS (INSERT INTO cleat.former_runs (entity_type, entity_id, run)
+  SELECT u.entity_type, u.entity_id, u.run
+  FROM unnest({}::int[], {}::text[], {}::text[], {}::bigint[]) AS u (f, entity_type, entity_id, run)
+  JOIN fence ON fence.stands[u.f] ON CONFLICT DO NOTHING)" },
+            Part { name: "j", present: !self.journal.is_empty(), strict: true, sql: "
+j AS (INSERT INTO cleat.journal (run, seq, epoch, entry)
+  SELECT u.run, u.seq, ($6::bigint[])[u.f], u.entry
+  FROM unnest({}::int[], {}::bigint[], {}::bigint[], {}::bigint[], {}::bytea[]) AS u (f, run, seq, prior, entry)
+  JOIN fence ON fence.stands[u.f]
+  WHERE u.prior IS NULL OR (SELECT 1 FROM cleat.journal p WHERE p.run = u.run AND p.seq = u.prior) IS NOT NULL
+  ON CONFLICT (run, seq) DO NOTHING RETURNING 1)" },
         ]
     }
 

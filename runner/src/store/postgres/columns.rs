@@ -7,13 +7,14 @@ use sqlx::Arguments;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::PgArguments;
 
+use super::executions::{Base, Executions};
 use super::fences::Fences;
 use super::groups::Groups;
 use crate::message::codec::time::to_millis;
-use crate::message::{Chunk, EntityAddress, codec};
+use crate::message::{Chunk, EntityAddress, Snowflake, codec};
 use crate::shard::Fence;
 use crate::store::row::{Extra, status};
-use crate::store::{Change, Error, Finish, Message, Request, StateChange, Timer, Write};
+use crate::store::{Basis, Change, Error, Finish, Message, Request, StateChange, Timer, Write};
 
 /// Declares the columns of one kind of row: a vector each, filled and bound in the same order.
 macro_rules! rows {
@@ -72,6 +73,16 @@ rows!(Timers<'a> {
     entity_type: &'a str, entity_id: &'a str, name: &'a str, grp: i16, slot: i32, due: i64, payload: &'a [u8],
 });
 rows!(Cleared<'a> { entity_type: &'a str, entity_id: &'a str, name: &'a str });
+rows!(Begun<'a> {
+    entity_type: &'a str, entity_id: &'a str, grp: i16, slot: i32, run: i64, phase: i16, active: bool, started: i64,
+    ended: Option<i64>, input: &'a [u8], summary: &'a [u8],
+});
+rows!(Continued<'a> {
+    entity_type: &'a str, entity_id: &'a str, base: i64, run: i64, phase: i16, active: bool, ended: Option<i64>,
+    summary: &'a [u8],
+});
+rows!(Former<'a> { entity_type: &'a str, entity_id: &'a str, run: i64 });
+rows!(Journal<'a> { run: i64, seq: i64, prior: Option<i64>, entry: &'a [u8] });
 
 /// All rows of a batch, by kind.
 #[derive(Default)]
@@ -98,6 +109,13 @@ pub(super) struct Columns<'a> {
     pub(super) acks: Acks<'a>,
     pub(super) timers: Timers<'a>,
     pub(super) cleared: Cleared<'a>,
+    executions: Executions<'a>,
+    pub(super) begun: Begun<'a>,
+    pub(super) continued: Continued<'a>,
+    pub(super) former: Former<'a>,
+    pub(super) journal: Journal<'a>,
+    /// The next place of each journal.
+    places: HashMap<Snowflake, i64>,
 }
 
 /// States of one entity that follow each other in a batch: only the last is stored.
@@ -125,6 +143,7 @@ impl<'a> Columns<'a> {
             }
         }
         columns.settle_states(groups)?;
+        columns.settle_executions(groups)?;
         Ok(columns)
     }
 
@@ -186,6 +205,13 @@ impl<'a> Columns<'a> {
             Change::ClearTimer { address, name } => {
                 self.cleared.push(fence, address.entity_type.as_str(), address.id.as_str(), name);
             }
+            Change::Begin(new) => self.executions.begin(fence, new)?,
+            Change::Execution(change) => self.executions.change(fence, change)?,
+            Change::Renew { address, from, to, summary } => {
+                self.executions.renew(fence, address, *from, *to, summary)?;
+                self.former.push(fence, address.entity_type.as_str(), address.id.as_str(), from.get());
+            }
+            Change::Journal { run, from, entries } => self.journal(fence, *run, *from, entries)?,
         }
         Ok(())
     }
@@ -251,6 +277,52 @@ impl<'a> Columns<'a> {
         Ok(())
     }
 
+    /// Only the first entry of those that follow each other has to find the one before it.
+    fn journal(&mut self, fence: i32, run: Snowflake, from: i64, entries: &'a [Bytes]) -> Result<(), Error> {
+        let known = self.places.get(&run).copied();
+        if known.is_some_and(|place| place != from) {
+            return Err(Basis::Journal { run, place: from }.into());
+        }
+        let mut prior = if known.is_none() && from > 0 { Some(from - 1) } else { None };
+        let mut next = from;
+        for entry in entries {
+            self.journal.push(fence, run.get(), next, prior.take(), entry);
+            next += 1;
+        }
+        if next > from {
+            self.places.insert(run, next);
+        }
+        Ok(())
+    }
+
+    fn settle_executions(&mut self, groups: &Groups) -> Result<(), Error> {
+        for (address, chain) in std::mem::take(&mut self.executions).settle() {
+            let (kind, id) = (address.entity_type.as_str(), address.id.as_str());
+            let (run, phase, active) = (chain.run.get(), chain.phase.number(), chain.active);
+            let (ended, summary) = (chain.ended.map(to_millis), chain.summary);
+            match chain.base {
+                Base::New(new) => self.begun.push(
+                    chain.fence,
+                    kind,
+                    id,
+                    groups.get(&new.group)?.number,
+                    i32::from(address.slot().get()),
+                    run,
+                    phase,
+                    active,
+                    to_millis(new.started),
+                    ended,
+                    &new.input,
+                    summary,
+                ),
+                Base::Run(base) => {
+                    self.continued.push(chain.fence, kind, id, base.get(), run, phase, active, ended, summary)
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Binds everything, in the order of the parts.
     pub(super) fn bind(&self, to: &mut PgArguments) -> Result<(), BoxDynError> {
         to.add(&self.fences.grps)?;
@@ -273,6 +345,10 @@ impl<'a> Columns<'a> {
         self.chunks.bind(to)?;
         self.acks.bind(to)?;
         self.timers.bind(to)?;
-        self.cleared.bind(to)
+        self.cleared.bind(to)?;
+        self.begun.bind(to)?;
+        self.continued.bind(to)?;
+        self.former.bind(to)?;
+        self.journal.bind(to)
     }
 }

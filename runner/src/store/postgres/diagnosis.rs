@@ -4,8 +4,9 @@ use sqlx::Row;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use super::connect::Transaction;
+use super::trail;
 use crate::message::{IdempotencyKey, Outcome, PayloadDigest, Snowflake, codec};
-use crate::store::{Change, Committed, Error, Finish, Message, Request, Write};
+use crate::store::{Basis, Change, Committed, Error, Finish, Message, Request, Write};
 
 /// What stands in the way of a write.
 pub(super) enum Finding {
@@ -46,8 +47,9 @@ macro_rules! lost {
         concat!("coalesce(age(", $row, ".xmin) <= age($1::text::xid), false)")
     };
 }
+pub(super) use lost;
 
-fn bound(lost: Option<Transaction>) -> Option<String> {
+pub(super) fn bound(lost: Option<Transaction>) -> Option<String> {
     lost.map(Transaction::short)
 }
 
@@ -115,11 +117,12 @@ pub(super) async fn of(
                 } else if ours && version > state.base && epoch == write.fence.epoch.get() {
                     Some(Finding::Done)
                 } else {
-                    Some(Finding::Conflict(Error::Conflict {
-                        address: state.address.clone(),
-                        expected: state.base,
-                    }))
+                    let basis = Basis::State { address: state.address.clone(), version: state.base };
+                    Some(Finding::Conflict(basis.into()))
                 }
+            }
+            Change::Begin(_) | Change::Journal { .. } | Change::Execution(_) | Change::Renew { .. } => {
+                trail::of(connection, write, change, lost).await?
             }
             Change::Send(_)
             | Change::Chunk { .. }
@@ -162,6 +165,9 @@ pub(super) async fn traces(
                 // A later owner that went on from there has covered the traces.
                 let covered = version > state.base && epoch > write.fence.epoch.get();
                 (!covered).then_some(ours && version > state.base && epoch == write.fence.epoch.get())
+            }
+            Change::Begin(_) | Change::Journal { .. } | Change::Execution(_) | Change::Renew { .. } => {
+                trail::traces(connection, write, change, lost).await?
             }
             _ => None,
         };

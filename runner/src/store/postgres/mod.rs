@@ -5,6 +5,7 @@ mod claim;
 mod columns;
 mod connect;
 mod diagnosis;
+mod executions;
 mod fences;
 mod groups;
 mod listen;
@@ -13,12 +14,15 @@ mod patience;
 mod reads;
 mod retain;
 mod setup;
+mod trail;
+mod workflows;
 mod writer;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use sqlx::Connection;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tokio::sync::{broadcast, oneshot};
@@ -30,8 +34,8 @@ use self::patience::{Patience, silence};
 use self::writer::Writer;
 use super::lane::Lanes;
 use super::{
-    DeadLetter, Error, Holding, LaneOptions, Metrics, Page, Progress, Receipt, Retention, State, Store,
-    Stored, Timer, Wake, Watermark, Write,
+    Cursor, DeadLetter, Error, Filter, Holding, LaneOptions, Metrics, Page, Progress, Receipt, Retention,
+    State, Store, Stored, StoredExecution, Timer, Wake, Watermark, Write,
 };
 use crate::message::snowflake::Span;
 use crate::message::{Chunk, EntityAddress, IdempotencyKey, Sequence, Snowflake};
@@ -223,6 +227,36 @@ impl Store for PostgresStore {
     ) -> Result<Vec<DeadLetter>, Error> {
         let group = self.groups.get(group)?;
         self.patiently().through(|| reads::dead_letters(&self.pool, group, before, limit)).await
+    }
+
+    async fn execution(&self, address: &EntityAddress) -> Result<Option<StoredExecution>, Error> {
+        self.patiently().through(|| workflows::execution(&self.pool, address)).await
+    }
+
+    async fn journal(&self, run: Snowflake, from: i64, limit: u32) -> Result<Vec<Bytes>, Error> {
+        self.patiently().through(|| workflows::journal(&self.pool, run, from, limit)).await
+    }
+
+    async fn active_executions(
+        &self,
+        shards: &[ShardId],
+        after: Option<EntityAddress>,
+        limit: u32,
+    ) -> Result<Vec<StoredExecution>, Error> {
+        let after = after.as_ref();
+        self.patiently().through(|| workflows::active(&self.pool, &self.groups, shards, after, limit)).await
+    }
+
+    async fn executions(
+        &self,
+        filter: &Filter,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Vec<StoredExecution>, Error> {
+        let after = after.as_ref();
+        self.patiently()
+            .through(|| workflows::executions(&self.pool, &self.groups, filter, after, limit))
+            .await
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

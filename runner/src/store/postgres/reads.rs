@@ -60,23 +60,16 @@ pub(super) async fn open_messages(
     shards: &[ShardId],
     page: &Page,
 ) -> Result<Vec<Stored>, Error> {
-    let (mut grps, mut firsts, mut lasts) = (Vec::new(), Vec::new(), Vec::new());
-    for shard in shards {
-        let group = groups.get(&shard.group)?;
-        let slots = group.map.slots(shard.id);
-        grps.push(group.number);
-        firsts.push(i32::from(*slots.start()));
-        lasts.push(i32::from(*slots.end()));
-    }
+    let slots = groups.slots(shards)?;
     let rows = sqlx::query(
         "SELECT m.id, m.grp, m.seq, m.entity_type, m.entity_id, m.method, m.payload, m.extra, m.key, m.due, m.attempt, m.error
          FROM unnest($1::smallint[], $2::int[], $3::int[]) AS s (grp, first, last)
          JOIN cleat.messages m ON m.grp = s.grp AND m.slot BETWEEN s.first AND s.last
          WHERE m.seq > $4 AND (m.due IS NULL OR m.due <= $5) ORDER BY m.seq LIMIT $6",
     )
-    .bind(grps)
-    .bind(firsts)
-    .bind(lasts)
+    .bind(slots.grps)
+    .bind(slots.firsts)
+    .bind(slots.lasts)
     .bind(page.after.map_or(i64::MIN, Snowflake::get))
     .bind(to_millis(page.until))
     .bind(i64::from(page.limit))
@@ -124,7 +117,7 @@ fn message(row: &PgRow, group: &GroupName, due: Option<i64>) -> Result<Message, 
     })
 }
 
-fn address(entity_type: &str, id: &str) -> Result<EntityAddress, Error> {
+pub(super) fn address(entity_type: &str, id: &str) -> Result<EntityAddress, Error> {
     EntityAddress::new(entity_type, id).map_err(|error: InvalidAddress| Error::corrupt("address", error))
 }
 

@@ -136,7 +136,7 @@ const SHORT: &str = "DELETE FROM cleat.outcomes WHERE id IN (
        ORDER BY id LIMIT $5)";
 
 /// Row by row: `$1` completed before, `$2` failed before, `$3` died before, `$4` what counts as completed, `$5` at most.
-const DELETIONS: [&str; 5] = [
+const DELETIONS: [&str; 8] = [
     "DELETE FROM cleat.outcomes_rest WHERE id IN (
        SELECT id FROM cleat.outcomes_rest
        WHERE done < greatest($1::bigint, $2) AND $3::bigint IS NOT NULL
@@ -159,6 +159,26 @@ const DELETIONS: [&str; 5] = [
        WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
          AND NOT EXISTS (SELECT 1 FROM cleat.outcomes o WHERE o.id = s.id)
          AND NOT EXISTS (SELECT 1 FROM cleat.messages m WHERE m.id = s.id) LIMIT $5)",
+    // Finished executions: 4 is `Phase::Completed`, and the final phases after it are the failures. One that is renewed at the same
+    // moment is skipped, or finds that it is gone.
+    "WITH old AS MATERIALIZED (
+       SELECT entity_type, entity_id FROM cleat.executions
+       WHERE ended < greatest($1::bigint, $2) AND $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
+         AND ended < CASE WHEN phase = 4 THEN $1 ELSE $2 END LIMIT $5 FOR UPDATE SKIP LOCKED),
+     e AS (DELETE FROM cleat.executions e USING old
+       WHERE e.entity_type = old.entity_type AND e.entity_id = old.entity_id RETURNING e.run),
+     f AS (DELETE FROM cleat.former_runs f USING old
+       WHERE f.entity_type = old.entity_type AND f.entity_id = old.entity_id RETURNING f.run)
+     INSERT INTO cleat.forgotten_runs (run) SELECT run FROM e UNION SELECT run FROM f ON CONFLICT DO NOTHING",
+    // A single journal may be longer than what should be deleted at once.
+    "DELETE FROM cleat.journal WHERE (run, seq) IN (
+       SELECT j.run, j.seq FROM cleat.forgotten_runs f JOIN cleat.journal j ON j.run = f.run
+       WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
+       LIMIT $5 FOR UPDATE OF j SKIP LOCKED)",
+    "DELETE FROM cleat.forgotten_runs WHERE run IN (
+       SELECT f.run FROM cleat.forgotten_runs f
+       WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
+         AND NOT EXISTS (SELECT 1 FROM cleat.journal j WHERE j.run = f.run) LIMIT $5)",
 ];
 
 /// Drops the days whose successes are past their retention, and creates the next ones.

@@ -13,11 +13,14 @@ use crate::shard::{GroupName, Instance, ShardMap};
 use crate::store::Error;
 use crate::store::migration::{self, Migration, Schema};
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    oldest: 1,
-    sql: include_str!("../../../../migrations/postgres/0001_ground.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, oldest: 1, sql: include_str!("../../../../migrations/postgres/0001_ground.sql") },
+    Migration {
+        version: 2,
+        oldest: 1,
+        sql: include_str!("../../../../migrations/postgres/0002_workflows.sql"),
+    },
+];
 
 /// The advisory lock under which the schema is changed: many runners may start at once.
 const SCHEMA_LOCK: i64 = 0x0c1e_a700_5c4e_3a00;

@@ -11,7 +11,7 @@ use crate::message::codec::time;
 use crate::message::{Chunk, Outcome, PayloadDigest, Sequence, Snowflake};
 use crate::shard::{Epoch, GroupName};
 use crate::store::row::{Extra, status};
-use crate::store::{Attempt, Change, Error, Finish, Message, Request, StateChange, Timer, Write};
+use crate::store::{Attempt, Basis, Change, Error, Finish, Message, Request, StateChange, Timer, Write};
 
 /// Why a write is not done.
 pub(super) enum Halt {
@@ -92,12 +92,18 @@ impl Transaction<'_> {
                     let delete = sqlx::query(delete).bind(address.entity_type.as_str());
                     delete.bind(address.id.as_str()).bind(name).execute(&mut *self.connection).await?;
                 }
+                Change::Begin(new) => self.begin(new, epoch).await?,
+                Change::Journal { run, from, entries } => self.journal(*run, *from, entries, epoch).await?,
+                Change::Execution(change) => self.change_execution(change, epoch).await?,
+                Change::Renew { address, from, to, summary } => {
+                    self.renew(address, *from, *to, summary, epoch).await?;
+                }
             }
         }
         Ok(())
     }
 
-    async fn group(&mut self, name: &GroupName) -> Result<i64, Error> {
+    pub(super) async fn group(&mut self, name: &GroupName) -> Result<i64, Error> {
         if let Some(group) = self.groups.get(name) {
             return Ok(group.number);
         }
@@ -232,7 +238,10 @@ impl Transaction<'_> {
         };
         match query.execute(&mut *self.connection).await?.rows_affected() {
             1 => Ok(()),
-            _ => Err(Error::Conflict { address: state.address.clone(), expected: state.base }.into()),
+            _ => {
+                let basis = Basis::State { address: state.address.clone(), version: state.base };
+                Err(Error::from(basis).into())
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 mod change;
 mod commit;
 mod error;
+mod execution;
 mod machine;
 mod options;
 mod ownership;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
@@ -31,8 +33,8 @@ use self::place::Place;
 use self::schema::Group;
 use super::lane::Lanes;
 use super::{
-    DeadLetter, Error, Holding, Page, Progress, Receipt, Retention, State, Store, Stored, Timer, Wake,
-    Watermark, Write,
+    Cursor, DeadLetter, Error, Filter, Holding, Page, Progress, Receipt, Retention, State, Store, Stored,
+    StoredExecution, Timer, Wake, Watermark, Write,
 };
 use crate::message::snowflake::Span;
 use crate::message::{Chunk, EntityAddress, IdempotencyKey, Sequence, Snowflake};
@@ -252,6 +254,47 @@ impl Store for SqliteStore {
         read::dead_letters(&mut reader.connection, self.group(group)?, before, limit).await
     }
 
+    async fn execution(&self, address: &EntityAddress) -> Result<Option<StoredExecution>, Error> {
+        execution::execution(&mut self.reader().await?.connection, address).await
+    }
+
+    async fn journal(&self, run: Snowflake, from: i64, limit: u32) -> Result<Vec<Bytes>, Error> {
+        execution::journal(&mut self.reader().await?.connection, run, from, limit).await
+    }
+
+    async fn active_executions(
+        &self,
+        shards: &[ShardId],
+        after: Option<EntityAddress>,
+        limit: u32,
+    ) -> Result<Vec<StoredExecution>, Error> {
+        let mut reader = self.reader().await?;
+        let mut active = Vec::new();
+        for shard in shards {
+            let group = self.group(&shard.group)?;
+            let page = execution::active(&mut reader.connection, group, shard, after.as_ref(), limit);
+            active.extend(page.await?);
+        }
+        let place = |stored: &StoredExecution| {
+            let address = stored.execution.address.clone();
+            (address.slot().get(), address)
+        };
+        active.sort_by_cached_key(place);
+        active.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(active)
+    }
+
+    async fn executions(
+        &self,
+        filter: &Filter,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Vec<StoredExecution>, Error> {
+        let mut reader = self.reader().await?;
+        let group = self.group(&filter.group)?;
+        execution::executions(&mut reader.connection, group, filter, after.as_ref(), limit).await
+    }
+
     fn wakes(&self) -> broadcast::Receiver<Wake> {
         self.place.wakes.subscribe()
     }
@@ -280,7 +323,13 @@ impl Store for SqliteStore {
                 }
             }
         }
-        Ok(deleted)
+        loop {
+            let (count, more) = self.exclusively(|connection| Box::pin(retain::journals(connection))).await?;
+            deleted += count;
+            if !more {
+                return Ok(deleted);
+            }
+        }
     }
 
     async fn close(&self) {

@@ -150,7 +150,7 @@ pub(super) async fn dead_letters(
 }
 
 /// The slots of a shard, if there is such a one.
-fn slots(group: &Group, shard: &ShardId) -> Option<(u16, u16)> {
+pub(super) fn slots(group: &Group, shard: &ShardId) -> Option<(u16, u16)> {
     let slots = (shard.id < group.map.shards()).then(|| group.map.slots(shard.id))?;
     Some(slots.into_inner())
 }
@@ -184,12 +184,12 @@ fn message(row: &SqliteRow, group: &GroupName, deliver_at: Option<SystemTime>) -
     Ok(Message { envelope, group: group.clone(), seq: Snowflake::new(get(row, "seq")?) })
 }
 
-fn address(row: &SqliteRow) -> Result<EntityAddress, Error> {
+pub(super) fn address(row: &SqliteRow) -> Result<EntityAddress, Error> {
     let (kind, id) = (get::<String>(row, "entity_type")?, get::<String>(row, "entity_id")?);
     EntityAddress::new(&kind, &id).map_err(|error| Error::corrupt("address", error))
 }
 
-fn get<'r, T>(row: &'r SqliteRow, column: &str) -> Result<T, Error>
+pub(super) fn get<'r, T>(row: &'r SqliteRow, column: &str) -> Result<T, Error>
 where
     T: sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
 {

@@ -17,16 +17,19 @@ pub(super) enum Class {
     Completed,
     Failed,
     DeadLetters,
+    CompletedExecutions,
+    FailedExecutions,
 }
 
 impl Class {
-    pub(super) const ALL: [Self; 3] = [Self::Completed, Self::Failed, Self::DeadLetters];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Completed, Self::Failed, Self::DeadLetters, Self::CompletedExecutions, Self::FailedExecutions];
 
     /// Everything before this is too old, in milliseconds of Unix time.
     pub(super) fn horizon(self, retention: &Retention, now: SystemTime) -> i64 {
         let kept: Duration = match self {
-            Self::Completed => retention.completed,
-            Self::Failed => retention.failed,
+            Self::Completed | Self::CompletedExecutions => retention.completed,
+            Self::Failed | Self::FailedExecutions => retention.failed,
             Self::DeadLetters => retention.dead_letters,
         };
         now.checked_sub(kept).map_or(0, time::to_millis)
@@ -41,10 +44,17 @@ impl Class {
                 "SELECT id FROM cleat_outcomes WHERE status <> 0 AND done < ? ORDER BY done LIMIT ?"
             }
             Self::DeadLetters => "SELECT id FROM cleat_dead_letters WHERE died < ? ORDER BY died LIMIT ?",
+            // The phases are those of `Phase::Completed` and the ones after it.
+            Self::CompletedExecutions => {
+                "SELECT rowid FROM cleat_executions WHERE phase = 4 AND ended < ? ORDER BY ended LIMIT ?"
+            }
+            Self::FailedExecutions => {
+                "SELECT rowid FROM cleat_executions WHERE phase > 4 AND ended < ? ORDER BY ended LIMIT ?"
+            }
         }
     }
 
-    /// The statements that forget one request.
+    /// The statements that forget one of them.
     fn deletes(self) -> &'static [&'static str] {
         match self {
             Self::Completed | Self::Failed => &[
@@ -54,6 +64,15 @@ impl Class {
                 "DELETE FROM cleat_streams WHERE id = ?",
             ],
             Self::DeadLetters => &["DELETE FROM cleat_dead_letters WHERE id = ?"],
+            Self::CompletedExecutions | Self::FailedExecutions => &[
+                "INSERT INTO cleat_forgotten_runs SELECT run FROM cleat_executions WHERE rowid = ? \
+                 ON CONFLICT DO NOTHING",
+                "INSERT INTO cleat_forgotten_runs SELECT f.run FROM cleat_executions e \
+                 JOIN cleat_former_runs f USING (entity_type, entity_id) WHERE e.rowid = ? ON CONFLICT DO NOTHING",
+                "DELETE FROM cleat_former_runs WHERE (entity_type, entity_id) = \
+                 (SELECT entity_type, entity_id FROM cleat_executions WHERE rowid = ?)",
+                "DELETE FROM cleat_executions WHERE rowid = ?",
+            ],
         }
     }
 }
@@ -73,4 +92,17 @@ pub(super) async fn step(
     }
     let count = u64::try_from(old.len()).unwrap_or(u64::MAX);
     Ok((count, count >= u64::from(STEP)))
+}
+
+/// Deletes one step's worth of the journals of executions that are gone: one journal may be longer than what should be deleted at
+/// once. To be called like [`step`].
+pub(super) async fn journals(connection: &mut SqliteConnection) -> Result<(u64, bool), Error> {
+    let delete = "DELETE FROM cleat_journal WHERE (run, seq) IN (SELECT run, seq FROM cleat_journal \
+                  WHERE run IN (SELECT run FROM cleat_forgotten_runs) LIMIT ?)";
+    let deleted = sqlx::query(delete).bind(STEP).execute(&mut *connection).await.map_err(convert)?;
+    let more = deleted.rows_affected() >= u64::from(STEP);
+    if !more {
+        sqlx::query("DELETE FROM cleat_forgotten_runs").execute(connection).await.map_err(convert)?;
+    }
+    Ok((deleted.rows_affected(), more))
 }

@@ -7,11 +7,14 @@ use crate::shard::{GroupName, ShardMap};
 use crate::store::Error;
 use crate::store::migration::{self, Migration, Schema};
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    oldest: 1,
-    sql: include_str!("../../../../migrations/sqlite/0001_ground.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, oldest: 1, sql: include_str!("../../../../migrations/sqlite/0001_ground.sql") },
+    Migration {
+        version: 2,
+        oldest: 1,
+        sql: include_str!("../../../../migrations/sqlite/0002_workflows.sql"),
+    },
+];
 
 /// A group as the database has it.
 #[derive(Debug, Clone)]
