@@ -53,6 +53,16 @@ pub enum Error {
         #[source]
         source: Cause,
     },
+    /// No connection for a transaction became free in time. Nothing was written.
+    #[error("the pool of {size} connections for transactions was in use for {waited:?}: {advice}")]
+    Exhausted {
+        /// How many there are.
+        size: u32,
+        /// How long was waited for one.
+        waited: std::time::Duration,
+        /// What can be done about it.
+        advice: &'static str,
+    },
     /// The schema is newer than this binary understands.
     #[error(
         "the database needs a binary that knows schema {oldest} or later; this one knows {known}: upgrade it"
@@ -144,6 +154,7 @@ impl Error {
             Self::Rejected { .. } => "Rejected",
             Self::Unavailable { .. } => "DatabaseUnavailable",
             Self::Unknown { .. } => "OutcomeUnknown",
+            Self::Exhausted { .. } => "TransactionsExhausted",
             Self::TooOld { .. } => "BinaryTooOld",
             Self::DatabaseInUse { .. } => "DatabaseInUse",
             Self::NoSuchGroup(_) => "NoSuchGroup",

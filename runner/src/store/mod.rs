@@ -16,6 +16,7 @@ pub mod postgres;
 mod read;
 mod row;
 pub mod sqlite;
+mod transaction;
 mod write;
 
 use std::time::SystemTime;
@@ -33,6 +34,7 @@ pub use execution::{Cursor, Execution, ExecutionChange, Filter, Phase, StoredExe
 pub use lane::{Options as LaneOptions, Receipt};
 pub use metrics::Metrics;
 pub use read::{DeadLetter, Holding, Page, Progress, Retention, State, Stored, Wake, Watermark};
+pub use transaction::Transaction;
 pub use write::{Attempt, Change, Committed, Finish, Message, Request, StateChange, Timer, Write};
 
 /// The durable half of a runner: one instance's door to one database.
@@ -77,6 +79,12 @@ pub trait Store: Send + Sync + 'static {
     async fn commit(&self, write: Write) -> Result<Committed, Error> {
         self.submit(write).await?.await
     }
+
+    /// Begins a transaction for a user's own statements, on a connection pool of its own. Waits a while if that is in use.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`] if no connection became free in time; otherwise as for reads.
+    async fn begin(&self) -> Result<Transaction, Error>;
 
     /// A page of the open messages of some shards, in the order in which they were accepted.
     async fn open_messages(&self, shards: &[ShardId], page: Page) -> Result<Vec<Stored>, Error>;

@@ -25,6 +25,8 @@ pub mod property;
 pub mod states;
 #[allow(missing_docs, reason = "the names of the cases say what they show")]
 pub mod streams;
+#[allow(missing_docs, reason = "the names of the cases say what they show")]
+pub mod transactions;
 mod world;
 
 pub use world::{Database, Desk, Opening, World};
@@ -190,6 +192,18 @@ macro_rules! store_conformance {
                 a_database_belongs_to_the_cluster_that_came_first,
                 a_binary_that_is_too_old_is_refused_and_others_are_not,
             ],
+            transactions: [
+                statements_and_write_commit_together,
+                a_transaction_that_is_dropped_has_done_nothing,
+                a_transaction_whose_fence_has_fallen_is_taken_back,
+                the_statements_of_a_duplicate_are_taken_back,
+                what_the_write_was_not_built_on_takes_the_statements_back,
+                a_transaction_that_its_user_ended_is_not_committed,
+                a_savepoint_that_is_taken_back_leaves_the_rest,
+                a_statement_for_another_database_is_refused_by_name,
+                many_transactions_beside_group_commits_keep_what_they_share_whole,
+                a_closed_store_begins_no_transaction,
+            ],
             property: [
                 stores_answer_as_the_model_predicts,
             ],
@@ -223,6 +237,7 @@ mod tests {
             include_str!("property.rs"),
             include_str!("states.rs"),
             include_str!("streams.rs"),
+            include_str!("transactions.rs"),
         ];
         let names = modules.iter().flat_map(|module| module.split("\npub async fn ").skip(1));
         let names: Vec<_> = names.filter_map(|rest| rest.split('<').next()).collect();

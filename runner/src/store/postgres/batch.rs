@@ -16,7 +16,11 @@ use super::connect::{Identity, Transaction};
 
 /// Statements by the parts that they have.
 #[derive(Default)]
-pub(super) struct Statements(HashMap<u32, Arc<str>>);
+pub(super) struct Statements {
+    composed: HashMap<u32, Arc<str>>,
+    /// Whether they are the last of a user's transaction, and refuse to be anything else.
+    within: bool,
+}
 
 /// What came of a batch that was committed.
 pub(super) struct Applied {
@@ -204,17 +208,23 @@ j AS (INSERT INTO cleat.journal (run, seq, epoch, entry)
 }
 
 impl Statements {
+    /// For the end of a transaction that [`super::transaction`] began.
+    pub(super) fn within_a_transaction() -> Self {
+        Self { within: true, ..Self::default() }
+    }
+
     fn of(&mut self, columns: &Columns<'_>) -> Arc<str> {
         let parts = columns.parts();
         let mask = parts.iter().fold(0, |mask, part| mask << 1 | u32::from(part.present));
-        Arc::clone(self.0.entry(mask).or_insert_with(|| compose(&parts).into()))
+        let within = self.within;
+        Arc::clone(self.composed.entry(mask).or_insert_with(|| compose(&parts, within).into()))
     }
 }
 
 /// The parameters that every statement begins with: lock, instance, groups, shards, generations, epochs, now.
 const COMMON: usize = 7;
 
-fn compose(parts: &[Part]) -> String {
+fn compose(parts: &[Part], within: bool) -> String {
     let has = |name: &str| parts.iter().any(|part| part.present && part.name == name);
     let keyed = if has("k") { "AND (u.key IS NULL OR u.key IN (SELECT key FROM k))" } else { "" };
     let mut sql = String::from(
@@ -239,6 +249,9 @@ fn compose(parts: &[Part]) -> String {
                 "(SELECT count(*) FROM {name}) = (SELECT count(*) FROM unnest(${first}::int[]) AS u (f) JOIN fence ON fence.stands[u.f])"
             ));
         }
+    }
+    if within {
+        checks.push("current_setting('cleat.transaction', true) = 'open'".to_owned());
     }
     if has("ms") {
         checks.push("(SELECT fine FROM ms)".to_owned());

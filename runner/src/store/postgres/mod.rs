@@ -15,6 +15,7 @@ mod reads;
 mod retain;
 mod setup;
 mod trail;
+mod transaction;
 mod workflows;
 mod writer;
 
@@ -31,6 +32,8 @@ use tokio::task::JoinHandle;
 use self::connect::{Identity, Target, unavailable};
 use self::groups::Groups;
 use self::patience::{Patience, silence};
+pub(super) use self::transaction::Transaction;
+use self::transaction::Transactions;
 use self::writer::Writer;
 use super::lane::Lanes;
 use super::{
@@ -56,6 +59,10 @@ pub struct Options {
     pub lanes: LaneOptions,
     /// The most connections for reads and claims. Group commit has one more for each lane, waking one.
     pub connections: u32,
+    /// The most transactions of users at once. Each has a connection of a pool of their own.
+    pub transactions: u32,
+    /// How long a transaction waits for a connection of that pool.
+    pub transaction_wait: Duration,
     /// How long a write goes on trying while the database is in trouble.
     pub patience: Duration,
     /// Where measurements go.
@@ -72,6 +79,8 @@ impl Options {
             groups: vec![(GroupName::default(), ShardMap::DEFAULT_SHARDS)],
             lanes: LaneOptions::default(),
             connections: 8,
+            transactions: 8,
+            transaction_wait: Duration::from_secs(10),
             patience: Duration::from_secs(30),
             metrics: None,
         }
@@ -88,6 +97,7 @@ pub struct PostgresStore {
     groups: Arc<Groups>,
     maps: Vec<ShardMap>,
     lanes: Lanes,
+    transactions: Transactions,
     wakes: broadcast::Sender<Wake>,
     listener: JoinHandle<()>,
     patience: Duration,
@@ -99,7 +109,7 @@ impl PostgresStore {
     /// # Errors
     /// [`Error::TooOld`], [`Error::DatabaseInUse`], or that the database cannot be reached.
     pub async fn open(options: Options) -> Result<Self, Error> {
-        let target = Target::new(&options.url, Identity::new(options.instance))?;
+        let target = Target::new(&options.url, Identity::new(options.instance.clone()))?;
         let pool = PgPoolOptions::new()
             .max_connections(options.connections)
             .acquire_timeout(options.patience)
@@ -120,11 +130,13 @@ impl PostgresStore {
         let writers = (0..options.lanes.lanes.max(1))
             .map(|lane| Writer::new(target.clone(), Arc::clone(&groups), lane, options.patience))
             .collect();
+        let transactions = Transactions::new(&target, &groups, &pool, &options);
         let lanes = Lanes::start(writers, options.lanes, options.metrics);
         let (wakes, _) = broadcast::channel(1024);
         let (first, listening) = oneshot::channel();
         let listener = tokio::spawn(listen::run(target.clone(), Arc::clone(&groups), wakes.clone(), first));
-        let store = Self { target, pool, groups, maps, lanes, wakes, listener, patience: options.patience };
+        let patience = options.patience;
+        let store = Self { target, pool, groups, maps, lanes, transactions, wakes, listener, patience };
         // Whoever has a store misses no wake from then on.
         tokio::time::timeout(options.patience, listening)
             .await
@@ -184,6 +196,10 @@ impl Store for PostgresStore {
 
     async fn submit(&self, write: Write) -> Result<Receipt, Error> {
         self.lanes.submit(write).await
+    }
+
+    async fn begin(&self) -> Result<super::Transaction, Error> {
+        Ok(super::Transaction::postgres_one(self.transactions.begin().await?))
     }
 
     async fn open_messages(&self, shards: &[ShardId], page: Page) -> Result<Vec<Stored>, Error> {
@@ -273,6 +289,7 @@ impl Store for PostgresStore {
 
     async fn close(&self) {
         self.lanes.close().await;
+        self.transactions.close().await;
         self.listener.abort();
         self.pool.close().await;
     }

@@ -14,6 +14,7 @@ mod place;
 mod read;
 mod retain;
 mod schema;
+mod transaction;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ use self::commit::Committer;
 use self::error::{convert, is_busy};
 use self::place::Place;
 use self::schema::Group;
+pub(super) use self::transaction::Transaction;
+use self::transaction::Transactions;
 use super::lane::Lanes;
 use super::{
     Cursor, DeadLetter, Error, Filter, Holding, Page, Progress, Receipt, Retention, State, Store, Stored,
@@ -54,6 +57,7 @@ pub struct SqliteStore {
     groups: HashMap<GroupName, Group>,
     place: Arc<Place>,
     pool: SqlitePool,
+    transactions: Transactions,
     lanes: Lanes,
 }
 
@@ -79,6 +83,7 @@ impl SqliteStore {
         let maps = groups.iter().map(|group| group.map.clone()).collect();
         let groups: HashMap<_, _> =
             groups.into_iter().map(|group| (group.map.group().clone(), group)).collect();
+        let transactions = Transactions::new(connect.clone(), &place, &options.instance, &groups);
         let committer = Committer {
             instance: options.instance.clone(),
             place: Arc::clone(&place),
@@ -87,7 +92,7 @@ impl SqliteStore {
             groups: groups.clone(),
         };
         let lanes = Lanes::start(vec![committer], options.lanes, options.metrics);
-        Ok(Self { instance: options.instance, maps, groups, place, pool, lanes })
+        Ok(Self { instance: options.instance, maps, groups, place, pool, transactions, lanes })
     }
 
     fn group(&self, name: &GroupName) -> Result<&Group, Error> {
@@ -199,6 +204,10 @@ impl Store for SqliteStore {
 
     async fn submit(&self, write: Write) -> Result<Receipt, Error> {
         self.lanes.submit(write).await
+    }
+
+    async fn begin(&self) -> Result<super::Transaction, Error> {
+        Ok(super::Transaction::sqlite_one(self.transactions.begin().await?))
     }
 
     async fn open_messages(&self, shards: &[ShardId], page: Page) -> Result<Vec<Stored>, Error> {
@@ -334,6 +343,7 @@ impl Store for SqliteStore {
 
     async fn close(&self) {
         self.lanes.close().await;
+        self.transactions.close().await;
         self.pool.close().await;
     }
 }

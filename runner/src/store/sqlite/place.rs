@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, broadcast};
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, broadcast};
 
 use super::Location;
 use crate::store::Wake;
@@ -21,7 +21,7 @@ pub(super) struct Place {
     pub(super) wakes: broadcast::Sender<Wake>,
     /// Whose turn it is. SQLite would let writers poll for theirs; here they queue. Readers of a file never wait, but those of
     /// a database in memory cannot read while somebody writes.
-    turn: RwLock<()>,
+    turn: Arc<RwLock<()>>,
     memory: bool,
 }
 
@@ -39,7 +39,7 @@ impl Place {
         }
         let place = Arc::new(Self {
             wakes: broadcast::Sender::new(WAKES),
-            turn: RwLock::new(()),
+            turn: Arc::default(),
             memory: matches!(location, Location::Memory(_)),
         });
         places.insert(key, Arc::downgrade(&place));
@@ -49,6 +49,11 @@ impl Place {
     /// Waits until nobody else of this process writes.
     pub(super) async fn write(&self) -> RwLockWriteGuard<'_, ()> {
         self.turn.write().await
+    }
+
+    /// The same, for a turn that outlives the caller.
+    pub(super) async fn write_owned(&self) -> OwnedRwLockWriteGuard<()> {
+        Arc::clone(&self.turn).write_owned().await
     }
 
     /// Waits until reading is possible.
