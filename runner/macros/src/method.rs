@@ -295,7 +295,7 @@ impl Argument {
 }
 
 /// `T` and `E` of `Result<T, E>`.
-fn result(output: &ReturnType) -> Option<(Type, Type)> {
+pub fn result(output: &ReturnType) -> Option<(Type, Type)> {
     let ReturnType::Type(_, output) = output else { return None };
     let Type::Path(path) = &**output else { return None };
     let last = path.path.segments.last().filter(|segment| segment.ident == "Result")?;

@@ -17,6 +17,7 @@ use crate::shard::Fence;
 use crate::shard::ownership::{self, Handle, NotOpened, Progress, Service, Together};
 use crate::store::{self, Store};
 use crate::transport::{self, Identity, Peers, Present, Server, Verify};
+use crate::workflow;
 
 /// How a runner behaves.
 #[derive(Debug, Clone)]
@@ -25,6 +26,8 @@ pub struct Options {
     pub ownership: ownership::Options,
     /// How it runs entities.
     pub entities: entity::Options,
+    /// How it runs workflows.
+    pub workflows: workflow::Options,
     /// How it talks to its peers.
     pub transport: transport::Options,
     /// The UID of the cluster.
@@ -66,6 +69,7 @@ pub struct Node {
 
 pub(super) struct Inner {
     pub(super) host: Host,
+    workflows: workflow::Host,
     pub(super) ownership: Handle,
     pub(super) peers: Peers,
     pub(super) patience: Duration,
@@ -95,6 +99,7 @@ impl Node {
             version: options.version,
         };
         let host = Host::new(Arc::clone(&store), ids, options.entities);
+        let workflows = workflow::Host::new(Arc::clone(&store), host.clone(), options.workflows);
         let peers = Peers::new(identity.clone(), credential, options.transport.clone());
         let epochs = Arc::new(Arc::clone(&store));
         let service = Service::new(
@@ -104,6 +109,7 @@ impl Node {
         let ownership = service.handle();
         let inner = Arc::new(Inner {
             host: host.clone(),
+            workflows: workflows.clone(),
             ownership: ownership.clone(),
             peers,
             patience: options.patience,
@@ -113,7 +119,8 @@ impl Node {
         let server = Server::new(identity, verify, Arc::new(Door(Arc::clone(&inner))), options.transport);
         let serving = server.serve(listener, listening.clone());
         // What is opened later may ask what is opened earlier.
-        let hosts: Vec<Arc<dyn ownership::Host>> = vec![Arc::new(Served(host.clone()))];
+        let hosts: Vec<Arc<dyn ownership::Host>> =
+            vec![Arc::new(Served(host.clone())), Arc::new(workflows.clone())];
         let running = Running {
             owner: tokio::spawn(service.run(Arc::new(Together::new(hosts)))),
             server: tokio::spawn(async move {
@@ -124,7 +131,12 @@ impl Node {
                     );
                 }
             }),
-            losses: tokio::spawn(report_losses(host, ownership)),
+            losses: tokio::spawn(async move {
+                tokio::join!(
+                    report_losses(host.lost(), &ownership),
+                    report_losses(workflows.lost(), &ownership)
+                );
+            }),
             listening,
             store,
         };
@@ -146,6 +158,7 @@ impl Node {
         let Some(running) = self.running.lock().await.take() else { return };
         self.inner.ownership.shutdown().await;
         let _ = running.owner.await;
+        self.inner.workflows.shutdown(Duration::ZERO).await;
         self.inner.host.shutdown(Duration::ZERO).await;
         running.losses.abort();
         running.listening.cancel();
@@ -165,9 +178,14 @@ impl Runtime for Node {
     }
 }
 
+impl workflow::Runtime for Node {
+    fn workflows(&self) -> &workflow::Host {
+        &self.inner.workflows
+    }
+}
+
 /// Tells ownership of writes that the database refused.
-async fn report_losses(host: Host, ownership: Handle) {
-    let mut losses = host.lost();
+async fn report_losses(mut losses: tokio::sync::broadcast::Receiver<Fence>, ownership: &Handle) {
     loop {
         match losses.recv().await {
             Ok(fence) => ownership.fenced(&fence),

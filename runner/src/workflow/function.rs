@@ -10,8 +10,9 @@ use futures::future::BoxFuture;
 
 use super::Workflow;
 use super::context::{About, Context};
-use super::journal::{Entry, Why};
+use super::journal::{Entry, Event, Why};
 use super::machine::{Blocked, Machine};
+use super::tail::Row;
 use super::waker::Root;
 use crate::entity::HandlerError;
 use crate::message::Outcome;
@@ -71,8 +72,33 @@ impl Function {
         Self { stage, context, root: Root::new(alarm) }
     }
 
+    /// Begins an execution over its journal.
+    pub(super) fn over(
+        workflow: &dyn Workflow,
+        row: &Row,
+        journal: &[Entry],
+        alarm: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let about = About {
+            address: row.address.clone(),
+            group: row.group.clone(),
+            run: row.run,
+            seed: row.summary.seed,
+        };
+        let (input, began) = match journal.first() {
+            Some(Entry { at, event: Event::Begun { input, .. } }) => (input.clone(), *at),
+            _ => (row.input.clone(), row.started),
+        };
+        Self::new(workflow, about, input, began, journal, alarm)
+    }
+
     pub(super) fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Whether what was done is being undone.
+    pub(super) fn is_undoing(&self) -> bool {
+        matches!(self.stage, Stage::Undoing(..))
     }
 
     /// Takes notice of an entry that will be delivered.
@@ -137,7 +163,14 @@ impl Function {
                         (state.fatal.take(), state.renewal.take())
                     };
                     if let Some(outcome) = fatal {
-                        let end = self.ended_by(outcome);
+                        let end = match &self.stage {
+                            Stage::Undoing(_, end) => {
+                                // What cannot be undone does not keep the rest from being.
+                                self.context.state().not_undone.push(format!("{outcome:?}"));
+                                end.clone()
+                            }
+                            Stage::Executing(_) | Stage::Over => self.ended_by(outcome),
+                        };
                         self.undo(end);
                         continue;
                     }
