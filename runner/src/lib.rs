@@ -2,7 +2,8 @@
 //!
 //! A folder is a noun of the domain. [`shard`] says where things live and who may write there,
 //! [`lease`] who is alive and owns what, [`message`] what is sent and answered, [`transport`] how runners talk; [`store`] is the
-//! only door to the database. An [`mod@entity`] handles messages, and a [`client`] sends them.
+//! only door to the database. An [`mod@entity`] handles messages, and a [`client`] sends them. A
+//! [`mod@workflow`] takes steps, and remembers them.
 
 pub mod client;
 pub mod cluster;
@@ -14,7 +15,11 @@ pub mod shard;
 pub mod singleton;
 pub mod store;
 pub mod transport;
+pub mod workflow;
 
 pub mod prelude;
 
-pub use cleat_macros::{entity, entity_impl, private, protected, rpc, rpc_group, rpc_group_impl};
+pub use cleat_macros::{
+    activity, activity_group, activity_group_impl, entity, entity_impl, private, protected, rpc, rpc_group,
+    rpc_group_impl, workflow, workflow_impl,
+};

@@ -134,7 +134,7 @@ pub fn group(options: TokenStream, item: TokenStream) -> syn::Result<TokenStream
     })
 }
 
-fn plain(declared: &ItemStruct, what: &str) -> syn::Result<()> {
+pub fn plain(declared: &ItemStruct, what: &str) -> syn::Result<()> {
     if declared.generics.params.is_empty() {
         return Ok(());
     }
@@ -143,7 +143,7 @@ fn plain(declared: &ItemStruct, what: &str) -> syn::Result<()> {
 }
 
 /// `UserProfile` as `user-profile`.
-fn kebab(name: &str) -> String {
+pub fn kebab(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 4);
     let letters: Vec<char> = name.chars().collect();
     for (at, letter) in letters.iter().enumerate() {

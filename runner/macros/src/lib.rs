@@ -4,11 +4,13 @@
 //! The expansion is small: what it does lives in `cleat_runner::entity::native`, and each method becomes one arm of a `match` and one
 //! function of a client.
 
+mod activity;
 mod attribute;
 mod client;
 mod declaration;
 mod method;
 mod service;
+mod workflow;
 
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
@@ -88,6 +90,69 @@ pub fn protected(_: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn private(_: TokenStream, item: TokenStream) -> TokenStream {
     misplaced("private", item)
+}
+
+/// Declares a struct as a workflow.
+///
+/// | option | meaning |
+/// | --- | --- |
+/// | `name = "order"` | its name; otherwise the struct's in kebab case |
+/// | `shard_group = "premium"` | the shard group that executions live in |
+/// | `timeout = "24h"` | how long an execution may take |
+#[proc_macro_attribute]
+pub fn workflow(options: TokenStream, item: TokenStream) -> TokenStream {
+    finish(workflow::workflow(options.into(), item.into()))
+}
+
+/// Makes `execute` of an impl block the function of a workflow and its `#[activity]`s what is done outside; makes `register` and the
+/// client, `NameClient`.
+///
+/// | option | meaning |
+/// | --- | --- |
+/// | `key = \|order: &Order\| order.id.clone()` | what makes two starts one execution; otherwise the input |
+/// | `hash = true` | the execution's id is the digest of the key, and not the key itself |
+/// | `activity_groups(Inventory, Payments)` | the activities of groups are there, too |
+///
+/// In `execute`, `self` is a `NameRun`: it has the struct's fields, what the trait `Steps` offers, and a function for each
+/// activity. In an activity, `self` is a `NameActivity`: it has the struct's fields, `tx`, and what the trait `Acting` offers. Other
+/// functions stay the struct's own; those that take steps go to an `impl NameRun`.
+#[proc_macro_attribute]
+pub fn workflow_impl(options: TokenStream, item: TokenStream) -> TokenStream {
+    finish(workflow::workflow_impl(options.into(), item.into()))
+}
+
+/// Declares a struct as an activity group: activities that can be composed into several workflows.
+#[proc_macro_attribute]
+pub fn activity_group(options: TokenStream, item: TokenStream) -> TokenStream {
+    finish(workflow::group(options.into(), item.into()))
+}
+
+/// Makes the `#[activity]`s of an impl block those of an activity group, and a trait `NameActivities` with which workflows that have
+/// it do them.
+#[proc_macro_attribute]
+pub fn activity_group_impl(options: TokenStream, item: TokenStream) -> TokenStream {
+    finish(workflow::group_impl(options.into(), item.into()))
+}
+
+/// Something that a workflow does outside: at least once, remembered, and exactly once as far as it uses `self.tx`. Its arguments are
+/// cloned for each attempt.
+///
+/// | option | meaning |
+/// | --- | --- |
+/// | `retries = 4` or `attempts = 5` | how often an error is tried again; otherwise not at all |
+/// | `backoff = "constant"`, `"exponential"` or a `fn(u32) -> Duration` | how the pauses grow |
+/// | `interval = "1s"`, `max_interval = "1m"` | the first pause and the longest |
+/// | `no_retry = \|error\| error.is_final()` | which errors no attempt will change |
+/// | `timeout = "5s"` | how long one attempt may take |
+/// | `deadline = "1m"` | how long all attempts together may take |
+/// | `heartbeat = "10s"` | how long it may be silent |
+/// | `name = "charge"` | what the journal calls it; otherwise as the function is called |
+#[proc_macro_attribute]
+pub fn activity(_: TokenStream, item: TokenStream) -> TokenStream {
+    let message = "#[activity] belongs on a method of an impl block that has #[workflow_impl] or #[activity_group_impl]";
+    let error = syn::Error::new(proc_macro2::Span::call_site(), message).into_compile_error();
+    let item = Tokens::from(item);
+    quote::quote!(#error #item).into()
 }
 
 fn finish(expanded: syn::Result<Tokens>) -> TokenStream {

@@ -376,7 +376,7 @@ fn items(output: &ReturnType) -> Option<(Type, Type)> {
 }
 
 /// `T` and `E` of a function that returns `Result<T, E>`.
-fn result(output: &ReturnType) -> Option<(Type, Type)> {
+pub fn result(output: &ReturnType) -> Option<(Type, Type)> {
     let ReturnType::Type(_, output) = output else { return None };
     result_types(output)
 }

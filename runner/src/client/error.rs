@@ -35,7 +35,7 @@ impl<E> Error<E> {
 }
 
 /// The reply in an outcome.
-pub(super) fn reply<T: DeserializeOwned, E: DeserializeOwned>(outcome: Outcome) -> Result<T, Error<E>> {
+pub(crate) fn reply<T: DeserializeOwned, E: DeserializeOwned>(outcome: Outcome) -> Result<T, Error<E>> {
     match outcome {
         Outcome::Success(bytes) => {
             codec::decode(&bytes).map_err(|error| Error::Entity(entity::Error::codec("the reply", &error)))

@@ -39,6 +39,7 @@ use crate::shard::GroupName;
 pub use call::Call;
 pub(crate) use call::Parts;
 pub use error::Error;
+pub(crate) use error::reply;
 pub use items::{Items, Streamed};
 pub use pending::Pending;
 pub use router::{Router, Runtime};

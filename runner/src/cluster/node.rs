@@ -20,6 +20,7 @@ use crate::shard::ownership::{self, Handle, Location, NotOpened, Progress, Servi
 use crate::singleton::{self, Singleton, Singletons};
 use crate::store::{self, Store};
 use crate::transport::{self, Identity, Peers, Present, Server, Verify};
+use crate::workflow;
 
 /// How a runner behaves.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct Options {
     pub singletons: singleton::Options,
     /// When what has ended is deleted, by one runner of the cluster; never if there is none.
     pub upkeep: Option<Upkeep>,
+    /// How it runs workflows.
+    pub workflows: workflow::Options,
     /// How it talks to its peers.
     pub transport: transport::Options,
     /// The UID of the cluster.
@@ -49,6 +52,7 @@ impl Options {
             ownership,
             entities: entity::Options::default(),
             singletons: singleton::Options::default(),
+            workflows: workflow::Options::default(),
             upkeep: Some(Upkeep::default()),
             transport: transport::Options::default(),
             cluster: cluster.into(),
@@ -107,6 +111,7 @@ pub struct Node {
 #[derive(Clone)]
 pub(super) struct Inner {
     pub(super) host: Host,
+    workflows: workflow::Host,
     pub(super) ownership: Handle,
     pub(super) peers: Peers,
     pub(super) patience: Duration,
@@ -136,6 +141,7 @@ impl Node {
             version: options.version,
         };
         let host = Host::new(Arc::clone(&store), ids, options.entities);
+        let workflows = workflow::Host::new(Arc::clone(&store), host.clone(), options.workflows);
         let peers = Peers::new(identity.clone(), credential, options.transport.clone());
         let epochs = Arc::new(Arc::clone(&store));
         let timing = options.ownership.timing;
@@ -146,6 +152,7 @@ impl Node {
         let ownership = service.handle();
         let inner = Arc::new(Inner {
             host: host.clone(),
+            workflows: workflows.clone(),
             ownership: ownership.clone(),
             peers,
             patience: options.patience,
@@ -179,7 +186,7 @@ impl Node {
         }
         // What is opened later may ask what is opened earlier.
         let hosts: Vec<Arc<dyn ownership::Host>> =
-            vec![Arc::new(Served(host.clone())), Arc::new(singletons.clone())];
+            vec![Arc::new(Served(host.clone())), Arc::new(workflows.clone()), Arc::new(singletons.clone())];
         let running = Running {
             owner: tokio::spawn(service.run(Arc::new(Together::new(hosts)))),
             server: tokio::spawn(async move {
@@ -190,7 +197,12 @@ impl Node {
                     );
                 }
             }),
-            losses: tokio::spawn(report_losses(host, ownership)),
+            losses: tokio::spawn(async move {
+                tokio::join!(
+                    report_losses(host.lost(), &ownership),
+                    report_losses(workflows.lost(), &ownership)
+                );
+            }),
             listening,
             store,
         };
@@ -238,6 +250,7 @@ impl Node {
         let Some(running) = self.running.lock().await.take() else { return };
         self.inner.ownership.shutdown().await;
         let _ = running.owner.await;
+        self.inner.workflows.shutdown(Duration::ZERO).await;
         self.inner.host.shutdown(Duration::ZERO).await;
         running.losses.abort();
         running.listening.cancel();
@@ -267,9 +280,14 @@ impl Runtime for Arc<Inner> {
     }
 }
 
+impl workflow::Runtime for Node {
+    fn workflows(&self) -> &workflow::Host {
+        &self.inner.workflows
+    }
+}
+
 /// Tells ownership of writes that the database refused.
-async fn report_losses(host: Host, ownership: Handle) {
-    let mut losses = host.lost();
+async fn report_losses(mut losses: tokio::sync::broadcast::Receiver<Fence>, ownership: &Handle) {
     loop {
         match losses.recv().await {
             Ok(fence) => ownership.fenced(&fence),

@@ -277,6 +277,11 @@ impl Host {
         self.0.store.as_ref()
     }
 
+    /// Messages were stored by a part of this runtime: those for entities here are handled, the others' owners are told.
+    pub(crate) fn sent(&self, messages: Vec<Message>) {
+        self.0.sent(messages);
+    }
+
     /// Interrupts a persisted request, if it is under way here and does not ignore it.
     pub fn interrupt(&self, request: Snowflake) -> bool {
         self.0.all_shards().iter().any(|shard| shard.interrupt(request))

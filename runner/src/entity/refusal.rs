@@ -22,6 +22,9 @@ pub trait Refusal {
     /// What callers get.
     type Error: DeserializeOwned + Send + 'static;
 
+    /// Whether it tells a considered no from what is worth another attempt.
+    const CONSIDERED: bool = false;
+
     /// The error in the form in which it travels.
     fn into_handler_error(self) -> HandlerError;
 }
@@ -88,6 +91,8 @@ impl<E> From<E> for OrRetry<E> {
 
 impl<E: Refusal> Refusal for OrRetry<E> {
     type Error = E::Error;
+
+    const CONSIDERED: bool = true;
 
     fn into_handler_error(self) -> HandlerError {
         match self {

@@ -63,7 +63,6 @@ pub async fn start(orders: &Orders, listener: TcpListener, address: Address) -> 
             keep_alive_timeout: Duration::from_secs(2),
             ..transport::Options::default()
         },
-        singletons: Default::default(),
         cluster: "cluster".into(),
         version: "1".into(),
         patience: orders.patience,

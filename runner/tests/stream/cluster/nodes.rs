@@ -84,7 +84,6 @@ async fn start(url: &str, leases: &Memory, name: &str) -> Node {
             patience: Duration::from_secs(2),
             ..Default::default()
         },
-        singletons: Default::default(),
         cluster: "cluster".into(),
         version: "1".into(),
         patience: PATIENCE,

@@ -1,0 +1,71 @@
+//! What a type of workflow is.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use super::Context;
+use crate::entity::HandlerError;
+use crate::message::{EntityType, InvalidAddress};
+use crate::shard::GroupName;
+
+/// What the types of executions begin with. No entity of a user has such a type.
+pub(super) const PREFIX: &str = "workflow:";
+
+/// A type of workflow: what it is called and where its executions live.
+#[derive(Debug, Clone)]
+pub struct Definition {
+    /// The type of its executions, as the store has it.
+    pub entity_type: EntityType,
+    /// The shard group that its executions live in.
+    pub group: GroupName,
+    /// How long an execution may take.
+    pub timeout: Option<Duration>,
+}
+
+impl Definition {
+    /// A type of workflow in the default shard group.
+    ///
+    /// # Errors
+    /// The name is empty, too long, or has a NUL.
+    pub fn new(name: &str) -> Result<Self, InvalidAddress> {
+        // An empty name would hide behind the prefix.
+        EntityType::new(name)?;
+        let entity_type = EntityType::new(&format!("{PREFIX}{name}"))?;
+        Ok(Self { entity_type, group: GroupName::default(), timeout: None })
+    }
+
+    /// The same in another shard group.
+    #[must_use]
+    pub fn in_group(self, group: GroupName) -> Self {
+        Self { group, ..self }
+    }
+
+    /// The same with so much time for an execution.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        name_of(&self.entity_type)
+    }
+}
+
+/// What the workflow of executions of a type is called.
+pub(super) fn name_of(entity_type: &EntityType) -> &str {
+    let name = entity_type.as_str();
+    name.strip_prefix(PREFIX).unwrap_or(name)
+}
+
+/// A type of workflow.
+pub trait Workflow: Send + Sync + 'static {
+    /// What it is called and where its executions live.
+    fn definition(&self) -> &Definition;
+
+    /// The function. It is run again from the beginning whenever the execution comes back into memory; what its steps gave then
+    /// they give again.
+    fn execute(&self, context: Context, input: Bytes) -> BoxFuture<'static, Result<Bytes, HandlerError>>;
+}

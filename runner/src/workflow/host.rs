@@ -1,0 +1,348 @@
+//! Runs the executions of the shards that this runner owns.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use tokio::sync::{Notify, broadcast};
+use tokio_util::sync::CancellationToken;
+
+use super::Workflow;
+use super::door::Door;
+use super::function::{Function, Turn};
+use super::journal::Entry;
+use super::shard::Shard;
+use super::tail::Row;
+use crate::entity::{self, InvalidDefinition};
+use crate::message::EntityType;
+use crate::shard::ownership::{self, NotOpened, Progress};
+use crate::shard::{Epoch, Fence, ShardId};
+use crate::store::{self, Store};
+
+/// How executions are run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long an execution that only waits stays in memory.
+    pub grace: Duration,
+    /// How far ahead timers are held in memory.
+    pub horizon: Duration,
+    /// The pause after a function panicked. It doubles each time.
+    pub panic_backoff: Duration,
+    /// The longest such pause.
+    pub panic_backoff_max: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            grace: Duration::from_secs(5),
+            horizon: Duration::from_secs(60),
+            panic_backoff: Duration::from_secs(1),
+            panic_backoff_max: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Timers that are read in one statement.
+const TIMERS: u32 = 10_000;
+/// Executions that are read in one statement.
+const PAGE: u32 = 1000;
+
+/// Runs the executions of the shards that this runner owns. Cheap to clone.
+///
+/// # Guarantees
+/// - What a step gave is committed before the function is told, and told to it again whenever it is replayed.
+/// - An activity is done at least once, one with a transaction exactly once.
+/// - An execution whose code does not match its journal is blocked and says where; nobody else is affected.
+#[derive(Clone)]
+pub struct Host(Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) entities: entity::Host,
+    pub(super) options: Options,
+    workflows: RwLock<HashMap<EntityType, Arc<dyn Workflow>>>,
+    shards: RwLock<Shards>,
+    /// Shards were opened or closed.
+    changed: Notify,
+    lost: broadcast::Sender<Fence>,
+    stop: CancellationToken,
+}
+
+#[derive(Default)]
+struct Shards {
+    open: HashMap<ShardId, Arc<Shard>>,
+    /// The last epoch of each shard that was closed.
+    closed: HashMap<ShardId, Epoch>,
+}
+
+impl Host {
+    /// A host without any shards, beside one that runs entities.
+    pub fn new(store: Arc<dyn Store>, entities: entity::Host, options: Options) -> Self {
+        let inner = Arc::new(Inner {
+            store,
+            entities,
+            options,
+            workflows: RwLock::default(),
+            shards: RwLock::default(),
+            changed: Notify::new(),
+            lost: broadcast::channel(1024).0,
+            stop: CancellationToken::new(),
+        });
+        tokio::spawn(Arc::clone(&inner).keep());
+        Self(inner)
+    }
+
+    /// Registers a type of workflow, now or at any later time. What waits for it goes on.
+    ///
+    /// # Errors
+    /// [`InvalidDefinition`] if its front door cannot be registered.
+    pub fn register(&self, workflow: Arc<dyn Workflow>) -> Result<(), InvalidDefinition> {
+        let definition = workflow.definition().clone();
+        let known = self.0.workflows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = known;
+        known.insert(definition.entity_type.clone(), workflow);
+        drop(known);
+        self.0.entities.register(Arc::new(Door::new(&definition, &self.0)))?;
+        let inner = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let shards = inner.all_shards();
+            if let Err(error) = inner.resume(&shards, Some(&definition.entity_type)).await {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "executions that are to be resumed could not be read"
+                );
+            }
+        });
+        Ok(())
+    }
+
+    /// How many executions are in memory.
+    pub fn resident_executions(&self) -> usize {
+        self.0.all_shards().iter().map(|shard| shard.resident_count()).sum()
+    }
+
+    /// Fences that turned out to have fallen.
+    pub fn lost(&self) -> broadcast::Receiver<Fence> {
+        self.0.lost.subscribe()
+    }
+
+    /// The host of the entities beside it.
+    pub fn entities(&self) -> &entity::Host {
+        &self.0.entities
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        self.0.store.as_ref()
+    }
+
+    /// Serves claimed shards: resumes their executions.
+    ///
+    /// # Errors
+    /// The store's; then none of them is served.
+    pub async fn serve(&self, fences: &[Fence]) -> Result<(), store::Error> {
+        let shards: Vec<_> = fences.iter().map(|fence| Shard::new(fence.clone(), &self.0)).collect();
+        {
+            let mut serving = self.0.shards.write().unwrap_or_else(PoisonError::into_inner);
+            for shard in &shards {
+                serving.open.insert(shard.fence.shard.clone(), Arc::clone(shard));
+            }
+        }
+        self.0.changed.notify_waiters();
+        if let Err(error) = self.0.resume(&shards, None).await {
+            shards.iter().for_each(|shard| {
+                self.0.take(&shard.fence);
+                shard.discard();
+            });
+            return Err(error);
+        }
+        for shard in &shards {
+            shard.spawn(Arc::clone(shard).keep_time());
+        }
+        Ok(())
+    }
+
+    /// Stops everything at once, as if the process had died.
+    pub fn abandon(&self) {
+        self.0.stop.cancel();
+        let shards = std::mem::take(&mut *self.0.shards.write().unwrap_or_else(PoisonError::into_inner));
+        shards.open.values().for_each(|shard| shard.discard());
+    }
+
+    /// Stops serving everything, shards side by side.
+    pub async fn shutdown(&self, deadline: Duration) {
+        self.0.stop.cancel();
+        let shards = self.0.all_shards();
+        shards.iter().for_each(|shard| drop(self.0.take(&shard.fence)));
+        futures::future::join_all(shards.iter().map(|shard| shard.close(deadline))).await;
+    }
+}
+
+impl Inner {
+    pub(super) fn workflow(&self, entity_type: &EntityType) -> Option<Arc<dyn Workflow>> {
+        self.workflows.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).cloned()
+    }
+
+    fn all_shards(&self) -> Vec<Arc<Shard>> {
+        self.shards.read().unwrap_or_else(PoisonError::into_inner).open.values().cloned().collect()
+    }
+
+    /// The shard that is served under a fence. One that is about to be opened is waited for; none if it was closed.
+    pub(super) async fn shard_under(&self, fence: &Fence) -> Option<Arc<Shard>> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Before the look, so that no change falls between the two.
+            changed.as_mut().enable();
+            {
+                let shards = self.shards.read().unwrap_or_else(PoisonError::into_inner);
+                if let Some(shard) = shards.open.get(&fence.shard).filter(|shard| shard.fence == *fence) {
+                    return Some(Arc::clone(shard));
+                }
+                if shards.closed.get(&fence.shard).is_some_and(|closed| *closed >= fence.epoch)
+                    || self.stop.is_cancelled()
+                {
+                    return None;
+                }
+            }
+            tokio::select! {
+                () = changed => {}
+                () = self.stop.cancelled() => return None,
+            }
+        }
+    }
+
+    /// Stops admitting anything to a shard, if it is served under this fence.
+    fn take(&self, fence: &Fence) -> Option<Arc<Shard>> {
+        let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
+        let closed = shards.closed.entry(fence.shard.clone()).or_insert(fence.epoch);
+        *closed = (*closed).max(fence.epoch);
+        let ours = shards.open.get(&fence.shard).is_some_and(|shard| shard.fence == *fence);
+        let taken = ours.then(|| shards.open.remove(&fence.shard)).flatten();
+        drop(shards);
+        self.changed.notify_waiters();
+        taken
+    }
+
+    /// A write was refused: the shard belongs to somebody else.
+    pub(super) fn lose(&self, fence: &Fence) {
+        if let Some(shard) = self.take(fence) {
+            tracing::warn!(shard = %fence.shard, epoch = %fence.epoch, "fenced: the shard has a newer owner");
+            shard.discard();
+            let _ = self.lost.send(fence.clone());
+        }
+    }
+
+    /// Brings executions into memory that have to go on, and notes when others do.
+    async fn resume(&self, shards: &[Arc<Shard>], only: Option<&EntityType>) -> Result<(), store::Error> {
+        if shards.is_empty() {
+            return Ok(());
+        }
+        let by_id: HashMap<_, _> = shards.iter().map(|shard| (&shard.fence.shard, shard)).collect();
+        let ids: Vec<_> = by_id.keys().map(|id| (*id).clone()).collect();
+        let mut after = None;
+        loop {
+            let page = self.store.active_executions(&ids, after, PAGE).await?;
+            after = page.last().map(|stored| stored.execution.address.clone());
+            let full = page.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
+            for stored in page {
+                let execution = stored.execution;
+                if only.is_some_and(|only| *only != execution.address.entity_type) {
+                    continue;
+                }
+                let map = self.store.maps().iter().find(|map| *map.group() == execution.group);
+                let id = map.map(|map| map.shard_at(execution.address.slot()));
+                if let Some(shard) = id.and_then(|id| by_id.get(&id).copied()) {
+                    shard.resident(&execution.address);
+                }
+            }
+            if !full {
+                break;
+            }
+        }
+        for shard in shards {
+            self.load_timers(shard).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes the timers of a shard that are due soon. Whether there are more of them.
+    async fn load_timers(&self, shard: &Arc<Shard>) -> Result<bool, store::Error> {
+        let until = SystemTime::now() + self.options.horizon;
+        let timers = self.store.timers(&shard.fence.shard, until, TIMERS).await?;
+        let full = timers.len() >= usize::try_from(TIMERS).unwrap_or(usize::MAX);
+        for timer in timers {
+            if self.workflow(&timer.address.entity_type).is_some() && shard.present(&timer.address).is_none() {
+                shard.wake_at(&timer.address, Some(crate::message::codec::time::to_millis(timer.due)));
+            }
+        }
+        Ok(full)
+    }
+
+    /// Reads timers, each before it is due.
+    async fn keep(self: Arc<Self>) {
+        let mut pause = self.options.horizon / 2;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.stop.cancelled() => return,
+            }
+            pause = self.options.horizon / 2;
+            for shard in self.all_shards() {
+                match self.load_timers(&shard).await {
+                    Ok(false) => {}
+                    // Those that were read go first.
+                    Ok(true) => pause = pause.min(Duration::from_secs(1)),
+                    Err(error) => tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "timers could not be read, and are with the next look"
+                    ),
+                }
+            }
+        }
+    }
+
+    /// How many entries of a journal come before the one because of which the function failed.
+    pub(super) fn cause_of_failure(&self, row: &Row, journal: &[Entry]) -> Option<usize> {
+        let workflow = self.workflow(&row.address.entity_type)?;
+        let mut function = Function::over(workflow.as_ref(), row, journal, || {});
+        function.turn();
+        for (place, entry) in journal.iter().enumerate() {
+            if function.is_undoing() {
+                return Some(place.saturating_sub(1));
+            }
+            if function.deliver(entry.clone()) != Turn::Waiting {
+                return Some(place);
+            }
+        }
+        None
+    }
+}
+
+#[async_trait]
+impl ownership::Host for Host {
+    async fn open(&self, fences: &[Fence]) -> Vec<Result<(), NotOpened>> {
+        match self.serve(fences).await {
+            Ok(()) => fences.iter().map(|_| Ok(())).collect(),
+            Err(error) => fences.iter().map(|_| Err(error.clone().into())).collect(),
+        }
+    }
+
+    async fn close(&self, fence: &Fence, within: Duration) {
+        if let Some(shard) = self.0.take(fence) {
+            shard.close(within).await;
+        }
+    }
+
+    fn discard(&self, fence: &Fence) {
+        if let Some(shard) = self.0.take(fence) {
+            shard.discard();
+        }
+    }
+
+    /// Activities may take as long as they like, so a shard of executions is not called wedged for that.
+    fn progress(&self, _: &Fence) -> Progress {
+        Progress::default()
+    }
+}

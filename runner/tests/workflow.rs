@@ -1,0 +1,11 @@
+//! Durable workflows on both databases.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows a test function, but not what serves it")]
+
+#[path = "workflow/flow.rs"]
+mod flow;
+#[path = "workflow/life.rs"]
+mod life;
+#[path = "workflow/order.rs"]
+mod order;
+#[path = "workflow/world.rs"]
+mod world;
