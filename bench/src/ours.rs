@@ -79,17 +79,11 @@ impl Subject for Ours {
         let address = Address::new(&listener.local_addr()?.to_string())?;
         let store = PostgresStore::open(postgres::Options::new(&start.database, Instance::random())).await?;
         let token = Arc::new(SharedToken::new("bench"));
-        let options = Options {
-            ownership: ownership::Options {
-                timing: Timing::new(LEASE, RENEWAL)?,
-                ..ownership::Options::new(Name::new(&start.name)?, address)
-            },
-            entities: cleat_runner::entity::Options::default(),
-            transport: transport::Options::default(),
-            cluster: "bench".into(),
-            version: "1".into(),
-            patience: Duration::from_secs(60),
+        let ownership = ownership::Options {
+            timing: Timing::new(LEASE, RENEWAL)?,
+            ..ownership::Options::new(Name::new(&start.name)?, address)
         };
+        let options = Options { patience: Duration::from_secs(60), ..Options::new(ownership, "bench") };
         let parts = Parts {
             store: Arc::new(store),
             leases: Arc::new(Remote::new(leases)),

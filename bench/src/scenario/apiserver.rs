@@ -96,22 +96,32 @@ async fn measure(client: Client, time: Duration) -> Result<Vec<Figure>> {
     creating.buffer_unordered(CALLERS).try_for_each(|_| async { Ok(()) }).await?;
     let mut figures = vec![Figure::rate("creates", rate(OBJECTS, begun.elapsed()))];
 
-    let whole = load::run(1, time, |_| {
-        let client = client.clone();
-        move || {
+    let whole = load::run(
+        1,
+        time,
+        |_| {
             let client = client.clone();
-            async move {
-                let text = get(&client, COLLECTION).await?;
-                ensure!(text.matches("\"kind\":\"Load\",").count() >= OBJECTS, "the list is not whole");
-                Ok(())
+            move || {
+                let client = client.clone();
+                async move {
+                    let text = get(&client, COLLECTION).await?;
+                    ensure!(text.matches("\"kind\":\"Load\",").count() >= OBJECTS, "the list is not whole");
+                    Ok(())
+                }
             }
-        }
-    }, || {});
+        },
+        || {},
+    );
     figures.push(Figure::rate("lists of all objects", whole.await?.flawless()?.per_second));
-    let paged = load::run(1, time, |_| {
-        let client = client.clone();
-        move || pages(client.clone())
-    }, || {});
+    let paged = load::run(
+        1,
+        time,
+        |_| {
+            let client = client.clone();
+            move || pages(client.clone())
+        },
+        || {},
+    );
     figures.push(Figure::rate("lists of all objects, by pages", paged.await?.flawless()?.per_second));
     figures.push(Figure::rate("server-side applies", apply(&client, time).await?));
     figures.extend(watched(&client).await?);
@@ -119,19 +129,24 @@ async fn measure(client: Client, time: Duration) -> Result<Vec<Figure>> {
 }
 
 async fn apply(client: &Client, time: Duration) -> Result<f64> {
-    let applied = load::run(CALLERS, time, |caller| {
-        let (client, mut round) = (client.clone(), 0);
-        move || {
-            round += 1;
-            let number = (caller + round * CALLERS) % OBJECTS;
-            let (client, mut object) = (client.clone(), object(number));
-            object["spec"]["replicas"] = json!(round);
-            async move {
-                let path = format!("{COLLECTION}/load-{number}?fieldManager=bench&force=true");
-                send(&client, "PATCH", &path, "application/apply-patch+yaml", &object).await.map(drop)
+    let applied = load::run(
+        CALLERS,
+        time,
+        |caller| {
+            let (client, mut round) = (client.clone(), 0);
+            move || {
+                round += 1;
+                let number = (caller + round * CALLERS) % OBJECTS;
+                let (client, mut object) = (client.clone(), object(number));
+                object["spec"]["replicas"] = json!(round);
+                async move {
+                    let path = format!("{COLLECTION}/load-{number}?fieldManager=bench&force=true");
+                    send(&client, "PATCH", &path, "application/apply-patch+yaml", &object).await.map(drop)
+                }
             }
-        }
-    }, || {});
+        },
+        || {},
+    );
     Ok(applied.await?.flawless()?.per_second)
 }
 
@@ -156,7 +171,8 @@ async fn watched(client: &Client) -> Result<[Figure; 3]> {
     patching.buffer_unordered(CALLERS).try_for_each(|()| async { Ok(()) }).await?;
     all_have(&mut watchers, FAN_OUTS + BURST).await?;
     let delivered = rate(BURST * WATCHERS, begun.elapsed());
-    let delay = |percentile| Duration::from_micros(delays.value_at_percentile(percentile)).as_secs_f64() * 1e3;
+    let delay =
+        |percentile| Duration::from_micros(delays.value_at_percentile(percentile)).as_secs_f64() * 1e3;
     Ok([
         Figure::delay("write until 100 watchers have it: p50", delay(50.0)),
         Figure::delay("write until 100 watchers have it: p99", delay(99.0)),

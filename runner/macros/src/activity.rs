@@ -82,7 +82,8 @@ impl Options {
             "constant" => true,
             "exponential" => false,
             _ => {
-                let message = "backoff is \"exponential\", \"constant\" or a function of how many attempts have failed";
+                let message =
+                    "backoff is \"exponential\", \"constant\" or a function of how many attempts have failed";
                 return Err(syn::Error::new(word.span(), message));
             }
         };
@@ -146,7 +147,8 @@ impl Activity {
         }
         let arguments = arguments(signature, "an #[activity]", errors)?;
         let Some((gives, error)) = result(&signature.output) else {
-            let message = "an #[activity] returns `Result<Value, Error>`; `Result<Value, Never>` if it cannot fail";
+            let message =
+                "an #[activity] returns `Result<Value, Error>`; `Result<Value, Never>` if it cannot fail";
             errors.at(signature.ident.span(), message);
             return None;
         };
@@ -214,7 +216,8 @@ pub fn arguments(signature: &syn::Signature, what: &str, errors: &mut Errors) ->
     for (at, input) in inputs.enumerate() {
         let FnArg::Typed(input) = input else { continue };
         if let Type::Reference(reference) = &*input.ty {
-            let message = format!("{what} takes its arguments by value: it may run long after its caller has gone");
+            let message =
+                format!("{what} takes its arguments by value: it may run long after its caller has gone");
             errors.push(syn::Error::new_spanned(reference, message));
             return None;
         }

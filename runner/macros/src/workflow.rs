@@ -239,7 +239,8 @@ pub fn workflow_impl(options: TokenStream, item: TokenStream) -> syn::Result<Tok
         Options::default()
     });
     let Some(execute) = block.execute.take() else {
-        let message = "a workflow has a function `async fn execute(&self, input: Input) -> Result<Output, Error>`";
+        let message =
+            "a workflow has a function `async fn execute(&self, input: Input) -> Result<Output, Error>`";
         block.errors.at(block.name.span(), message);
         return Ok(block.finish(TokenStream::new()));
     };

@@ -57,7 +57,15 @@ pub(super) struct Outgoing {
 
 impl Context {
     pub(super) fn new(message: Message, attempt: i32, fence: Fence, reach: Reach) -> Self {
-        Self { message, attempt, fence, effects: Commits::default(), reach, broken: None, position: Arc::default() }
+        Self {
+            message,
+            attempt,
+            fence,
+            effects: Commits::default(),
+            reach,
+            broken: None,
+            position: Arc::default(),
+        }
     }
 
     /// Keeps this instance in memory for so long at least, though nobody asks it anything; zero takes back what was said before. Only

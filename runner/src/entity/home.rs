@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
 
-use super::Error;
 use super::host::{Host, Inner};
 use super::job::{Answer, Request};
+use super::{Error, Replies};
 use crate::client::Router;
 use crate::message::snowflake::{Exhausted, Generator};
-use crate::message::{IdempotencyKey, Outcome, RequestId, Snowflake};
+use crate::message::{IdempotencyKey, Outcome, RequestId, Sequence, Snowflake};
 use crate::shard::{GroupName, Slot};
 use crate::store::{self, Progress};
 
@@ -54,6 +54,18 @@ impl Router for Home {
 
     async fn request(&self, request: Request) -> Answer {
         self.router()?.request(request).await
+    }
+
+    async fn stream(&self, request: Request) -> Result<Replies, Error> {
+        self.router()?.stream(request).await
+    }
+
+    async fn replies(&self, request: &RequestId, after: Option<Sequence>) -> Result<Replies, Error> {
+        self.router()?.replies(request, after).await
+    }
+
+    async fn acknowledge(&self, request: &RequestId, sequence: Sequence) -> Result<(), Error> {
+        self.router()?.acknowledge(request, sequence).await
     }
 
     async fn progress(&self, request: &RequestId) -> Result<Progress, Error> {

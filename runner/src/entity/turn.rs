@@ -196,7 +196,9 @@ impl Turn {
             let alone = method.access == Access::Write;
             let blocked = self.exclusive || (alone && !self.running.is_empty());
             // What a stream shows of the state is seen before its end, so it has to be committed before it begins.
-            let ahead = method.stream && method.access != Access::None && (!self.committing.is_empty() || !self.finished.is_empty());
+            let ahead = method.stream
+                && method.access != Access::None
+                && (!self.committing.is_empty() || !self.finished.is_empty());
             if blocked || ahead || !self.me.kind.concurrency.allows(self.running.len()) {
                 break;
             }

@@ -242,7 +242,10 @@ mod tests {
     #[test]
     fn an_error_that_no_attempt_will_change_is_final() {
         let often = Options { attempts: Some(3), ..Options::default() };
-        assert!(matches!(often.next(1, Failed::failed("No", "no"), 0, 0, 0.0), Next::End(Outcome::Failure(_))));
+        assert!(matches!(
+            often.next(1, Failed::failed("No", "no"), 0, 0, 0.0),
+            Next::End(Outcome::Failure(_))
+        ));
     }
 
     #[test]
@@ -275,11 +278,8 @@ mod tests {
         assert_eq!(constant.pause(7, 0.3), Duration::from_secs(2));
         let custom = Backoff::Custom(|failed| Duration::from_secs(u64::from(failed) * 10));
         assert_eq!(custom.pause(3, 0.3), Duration::from_secs(30));
-        let doubling = Backoff::Exponential {
-            first: Duration::from_secs(1),
-            factor: 2.0,
-            max: Duration::from_secs(3),
-        };
+        let doubling =
+            Backoff::Exponential { first: Duration::from_secs(1), factor: 2.0, max: Duration::from_secs(3) };
         let pauses: Vec<_> = (1..5).map(|failed| doubling.pause(failed, 1.0).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 3, 3]);
     }

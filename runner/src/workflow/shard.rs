@@ -195,7 +195,10 @@ impl Shard {
     }
 
     /// The right to write to an execution. None if there is no such execution, or its type is not known here.
-    pub(super) async fn lease(self: &Arc<Self>, address: &EntityAddress) -> Result<Option<Lease>, store::Error> {
+    pub(super) async fn lease(
+        self: &Arc<Self>,
+        address: &EntityAddress,
+    ) -> Result<Option<Lease>, store::Error> {
         loop {
             let Some(resident) = self.resident(address) else { return Ok(None) };
             let lease = resident.lease().await;
@@ -214,7 +217,10 @@ impl Shard {
     }
 
     /// An execution with its journal, as the database has it.
-    pub(super) async fn read(&self, address: &EntityAddress) -> Result<Option<(Row, Vec<Entry>)>, store::Error> {
+    pub(super) async fn read(
+        &self,
+        address: &EntityAddress,
+    ) -> Result<Option<(Row, Vec<Entry>)>, store::Error> {
         let Some(stored) = self.store.execution(address).await? else { return Ok(None) };
         let execution = stored.execution;
         let entries = read_journal(self.store.as_ref(), execution.run).await?;
@@ -285,7 +291,7 @@ impl Shard {
             trace: None,
             headers: Default::default(),
         };
-        Ok(Message { envelope, group: group.clone(), seq: id })
+        Ok(Message { envelope, group: group.clone(), seq: id, resent: true })
     }
 
     /// What starts a child.

@@ -51,7 +51,6 @@ pub async fn start(orders: &Orders, listener: TcpListener, address: Address) -> 
     }
     let token = Arc::new(SharedToken::new("a secret of these processes"));
     let options = Options {
-        ownership,
         // Entities come and go all the time.
         entities: cleat_runner::entity::Options {
             idle: Duration::from_millis(500),
@@ -63,9 +62,8 @@ pub async fn start(orders: &Orders, listener: TcpListener, address: Address) -> 
             keep_alive_timeout: Duration::from_secs(2),
             ..transport::Options::default()
         },
-        cluster: "cluster".into(),
-        version: "1".into(),
         patience: orders.patience,
+        ..Options::new(ownership, "cluster")
     };
     let parts = Parts {
         store: Arc::new(store),

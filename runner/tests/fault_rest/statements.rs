@@ -8,7 +8,7 @@ use cleat_runner::lease::{Boot, Memory, Name};
 use cleat_runner::prelude::*;
 use cleat_runner::shard::{Instance, ShardMap, ownership};
 use cleat_runner::store::postgres::{self, PostgresStore};
-use cleat_runner::transport::{self, Address, SharedToken};
+use cleat_runner::transport::{Address, SharedToken};
 use cleat_testing::postgres::Server;
 use tokio::net::TcpListener;
 
@@ -30,14 +30,7 @@ async fn node(url: &str) -> Node {
     let address = Address::from(listener.local_addr().unwrap());
     let store = PostgresStore::open(postgres::Options::new(url, Instance::random())).await.unwrap();
     let token = Arc::new(SharedToken::new("secret"));
-    let options = Options {
-        ownership: ownership::Options::new(Name::new("a").unwrap(), address),
-        entities: cleat_runner::entity::Options::default(),
-        transport: transport::Options::default(),
-        cluster: "cluster".into(),
-        version: "1".into(),
-        patience: Duration::from_secs(60),
-    };
+    let options = Options::new(ownership::Options::new(Name::new("a").unwrap(), address), "cluster");
     let parts = Parts {
         store: Arc::new(store),
         leases: Arc::new(Memory::new()),

@@ -261,7 +261,8 @@ impl Many {
                 Ok(heard.join(","))
             }
             "promise" => {
-                let (a, b) = workflow::join(self.promise::<String>("answer"), self.promise::<String>("answer")).await;
+                let (a, b) =
+                    workflow::join(self.promise::<String>("answer"), self.promise::<String>("answer")).await;
                 Ok(format!("{a} {b}"))
             }
             "undo" => {

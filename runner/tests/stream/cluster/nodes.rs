@@ -69,12 +69,12 @@ async fn start(url: &str, leases: &Memory, name: &str) -> Node {
     .await
     .unwrap();
     let token = Arc::new(SharedToken::new("secret"));
+    let ownership = ownership::Options {
+        timing: Timing::new(Duration::from_secs(3), Duration::from_secs(1)).unwrap(),
+        settle: Duration::from_millis(200),
+        ..ownership::Options::new(Name::new(name).unwrap(), address)
+    };
     let options = Options {
-        ownership: ownership::Options {
-            timing: Timing::new(Duration::from_secs(3), Duration::from_secs(1)).unwrap(),
-            settle: Duration::from_millis(200),
-            ..ownership::Options::new(Name::new(name).unwrap(), address)
-        },
         entities: cleat_runner::entity::Options {
             streams: Limits { ahead: usize::try_from(AHEAD).unwrap() << 10, ..Limits::default() },
             ..Default::default()
@@ -84,9 +84,8 @@ async fn start(url: &str, leases: &Memory, name: &str) -> Node {
             patience: Duration::from_secs(2),
             ..Default::default()
         },
-        cluster: "cluster".into(),
-        version: "1".into(),
         patience: PATIENCE,
+        ..Options::new(ownership, "cluster")
     };
     let parts = Parts {
         store: Arc::new(store),
