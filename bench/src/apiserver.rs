@@ -154,7 +154,8 @@ async fn watched(client: &Client) -> Result<[Figure; 3]> {
     patching.buffer_unordered(CALLERS).try_for_each(|()| async { Ok(()) }).await?;
     all_have(&mut watchers, FAN_OUTS + BURST).await?;
     let delivered = rate(BURST * WATCHERS, begun.elapsed());
-    let delay = |percentile| Duration::from_micros(delays.value_at_percentile(percentile)).as_secs_f64() * 1e3;
+    let delay =
+        |percentile| Duration::from_micros(delays.value_at_percentile(percentile)).as_secs_f64() * 1e3;
     Ok([
         Figure::delay("write until 100 watchers have it: p50", delay(50.0)),
         Figure::delay("write until 100 watchers have it: p99", delay(99.0)),

@@ -144,7 +144,11 @@ pub async fn program(program: Program) -> Result<PathBuf> {
     };
     build(module, &built).await?;
     let candidate = built.join(program.name());
-    ensure!(fits(program, &candidate).await, "{} was built and is not what it should be", candidate.display());
+    ensure!(
+        fits(program, &candidate).await,
+        "{} was built and is not what it should be",
+        candidate.display()
+    );
     Ok(candidate)
 }
 
@@ -207,7 +211,16 @@ pub async fn guest() -> Result<PathBuf> {
     let work = tempfile::tempdir_in(&folder)?;
     let output = work.path().join("guest");
     let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    command.args(["--edition", "2024", "-O", "-C", "target-feature=+crt-static", "-C", "strip=symbols", "-o"]);
+    command.args([
+        "--edition",
+        "2024",
+        "-O",
+        "-C",
+        "target-feature=+crt-static",
+        "-C",
+        "strip=symbols",
+        "-o",
+    ]);
     command.arg(&output).arg(&source).stdin(Stdio::null()).kill_on_drop(true);
     let status = command.status().await.context("cannot run rustc")?;
     ensure!(status.success(), "{} does not compile", source.display());

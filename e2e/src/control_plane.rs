@@ -85,13 +85,17 @@ impl ControlPlane {
         };
         let url = format!("https://{address}:{}", ports.apiserver);
         let authority = Authority::create(&home)?;
-        let names =
-            ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1"];
+        let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1"];
         let names = [&names[..], &[FIRST_SERVICE, address]].concat();
         authority.sign("apiserver", "kube-apiserver", None, &names)?;
         authority.sign("admin", "admin", Some("system:masters"), &[])?;
         authority.sign("front-proxy", "front-proxy", None, &[])?;
-        authority.sign("node", &format!("system:node:{NODE}"), Some("system:nodes"), &[NODE, "127.0.0.1", address])?;
+        authority.sign(
+            "node",
+            &format!("system:node:{NODE}"),
+            Some("system:nodes"),
+            &[NODE, "127.0.0.1", address],
+        )?;
         certificates::kubeconfig(&home, "kubeconfig", "admin", &url)?;
         certificates::kubeconfig(&home, "etc/node.kubeconfig", "node", &url)?;
 
@@ -102,7 +106,11 @@ impl ControlPlane {
         if options.controllers {
             plane.start_controllers().await?;
         }
-        progress(format_args!("API server ready at {} after {:.1} s", plane.url, begun.elapsed().as_secs_f64()));
+        progress(format_args!(
+            "API server ready at {} after {:.1} s",
+            plane.url,
+            begun.elapsed().as_secs_f64()
+        ));
         Ok(plane)
     }
 
@@ -162,8 +170,7 @@ impl ControlPlane {
         }
         let program = program(Program::Apiserver).await?;
         let arguments = self.apiserver_arguments();
-        let mut started =
-            Component::start(&self.home, &self.place, "kube-apiserver", &program, arguments)?;
+        let mut started = Component::start(&self.home, &self.place, "kube-apiserver", &program, arguments)?;
         let kubeconfig = self.kubeconfig();
         started.ready(|| is_ready(&kubeconfig)).await?;
         *apiserver = Some(started);
@@ -197,9 +204,8 @@ impl ControlPlane {
         arguments.extend(fixed.split_whitespace().map(str::to_owned));
         match &self.place {
             // Nobody reaches it as a service, and a loopback address may not be one's endpoint.
-            Place::Machine => arguments.extend(
-                ["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"].map(str::to_owned),
-            ),
+            Place::Machine => arguments
+                .extend(["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"].map(str::to_owned)),
             Place::Sandbox(sandbox) => {
                 arguments.push("--bind-address=0.0.0.0".to_owned());
                 arguments.push(format!("--advertise-address={}", sandbox.address));
@@ -281,7 +287,5 @@ pub(crate) async fn client(kubeconfig: &Path) -> Result<kube::Client> {
 /// A port that nobody listens on at this moment.
 fn free_port() -> Result<u16> {
     let mut ports = std::iter::repeat_with(|| rand::random_range(PORTS)).take(1_000);
-    ports
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .context("no port is free")
+    ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).context("no port is free")
 }

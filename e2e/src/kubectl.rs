@@ -59,7 +59,8 @@ impl Kubectl {
     /// # Errors
     /// It cannot be run.
     pub async fn attempt(&self, arguments: &str, input: &str) -> Result<Outcome> {
-        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().context("cannot run kubectl")?;
+        let mut child =
+            self.command(arguments).stdin(Stdio::piped()).spawn().context("cannot run kubectl")?;
         let mut stdin = child.stdin.take().context("kubectl takes no input")?;
         // One that does not read its input to the end breaks the pipe, which is its right.
         let _ = stdin.write_all(input.as_bytes()).await;

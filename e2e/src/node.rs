@@ -35,7 +35,10 @@ impl Node {
         let Place::Sandbox(sandbox) = place else { bail!("a node runs in namespaces") };
         let address = &sandbox.address;
         configure(home, address)?;
-        ensure!(Path::new(PLUGINS).join("ptp").is_file(), "no CNI plugins in {PLUGINS}: run `.ci/setup kubernetes`");
+        ensure!(
+            Path::new(PLUGINS).join("ptp").is_file(),
+            "no CNI plugins in {PLUGINS}: run `.ci/setup kubernetes`"
+        );
         let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig().display());
         let path = |name: &str| home.path(name).display().to_string();
 
@@ -70,7 +73,8 @@ impl Node {
         // Its limits for tracked connections are the machine's, which are not to be changed.
         let fixed = "--proxy-mode=nftables --conntrack-max-per-core=0 --conntrack-tcp-timeout-established=0s \
                      --conntrack-tcp-timeout-close-wait=0s";
-        let mut arguments = vec![kubeconfig, format!("--hostname-override={NODE}"), format!("--cluster-cidr={PODS}")];
+        let mut arguments =
+            vec![kubeconfig, format!("--hostname-override={NODE}"), format!("--cluster-cidr={PODS}")];
         arguments.extend(fixed.split_whitespace().map(str::to_owned));
         node.components.push(Component::start(home, place, "kube-proxy", &proxy, arguments)?);
         let coredns = program(Program::Coredns).await?;

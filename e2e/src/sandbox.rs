@@ -32,7 +32,18 @@ impl Sandbox {
     pub(crate) fn create(home: &Home) -> Result<Self> {
         ensure!(rustix::process::geteuid().is_root(), "a node needs root: its containers and networks do");
         let mut unshare = Command::new("unshare")
-            .args(["--fork", "--kill-child", "--pid", "--mount", "--net", "--mount-proc", "sh", "-c", INIT, "init"])
+            .args([
+                "--fork",
+                "--kill-child",
+                "--pid",
+                "--mount",
+                "--net",
+                "--mount-proc",
+                "sh",
+                "-c",
+                INIT,
+                "init",
+            ])
             .arg(home.root())
             .current_dir(home.root())
             .stdin(Stdio::null())

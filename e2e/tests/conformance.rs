@@ -26,7 +26,12 @@ async fn the_cases_of_the_embedded_api_are_those_of_a_real_server() -> Result<()
         passed += report.passed;
         failures.extend(report.failures);
     }
-    ensure!(failures.is_empty(), "{passed} cases passed; {} steps did not:\n{}", failures.len(), failures.join("\n"));
+    ensure!(
+        failures.is_empty(),
+        "{passed} cases passed; {} steps did not:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     progress(format_args!("{passed} cases, all equal"));
     running.passed();
     Ok(())

@@ -192,7 +192,11 @@ impl Estimator<'_> {
             return self.value(expr, cost, Vec::new());
         }
         let mut path = operand.path;
-        path.push(if matches!(operand.ty, Type::List(_) | Type::Dyn) { "@items".into() } else { "@values".into() });
+        path.push(if matches!(operand.ty, Type::List(_) | Type::Dyn) {
+            "@items".into()
+        } else {
+            "@values".into()
+        });
         let mut found = self.value(expr, cost, path);
         found.size = operand.entry.map(|entry| entry.value).or(found.size);
         found
@@ -228,9 +232,8 @@ impl Estimator<'_> {
     fn map(&mut self, expr: &Expr, entries: &[crate::ast::Entry]) -> Estimate {
         let pairs: Vec<(Estimate, Estimate)> =
             entries.iter().map(|entry| (self.node(&entry.key), self.node(&entry.value))).collect();
-        let cost = pairs
-            .iter()
-            .fold(Range::fixed(MAP), |sum, (key, value)| sum.add(key.cost).add(value.cost));
+        let cost =
+            pairs.iter().fold(Range::fixed(MAP), |sum, (key, value)| sum.add(key.cost).add(value.cost));
         let key = Range::all(pairs.iter().map(|(key, _)| key.size()));
         let value = Range::all(pairs.iter().map(|(_, value)| value.size()));
         let entry = Some(Entry { is_list: false, key, value });
@@ -259,7 +262,12 @@ impl Estimator<'_> {
                 entry = Entry::union(left.entry, right.entry);
                 sum.times(TRAVERSAL)
             }
-            Operator::Add if matches!((&left.ty, &right.ty), (Type::List(_) | Type::Dyn, Type::List(_) | Type::Dyn)) => {
+            Operator::Add
+                if matches!(
+                    (&left.ty, &right.ty),
+                    (Type::List(_) | Type::Dyn, Type::List(_) | Type::Dyn)
+                ) =>
+            {
                 size = Some(left.size().add(right.size()));
                 entry = Entry::union(left.entry, right.entry);
                 Range::fixed(1)

@@ -41,7 +41,9 @@ pub(super) fn equal_at_once(left: &Type, right: &Type) -> bool {
     left == right
         && matches!(
             left,
-            Type::Opaque("net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver" | "kubernetes.URL")
+            Type::Opaque(
+                "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver" | "kubernetes.URL"
+            )
         )
 }
 
@@ -82,7 +84,10 @@ fn global(name: &str, args: &[Estimate]) -> Option<Call> {
             Call { cost: first.times(TRAVERSAL), size: Some(size) }
         }
         "strings.quote" => {
-            let size = Range { min: first.min.saturating_add(2), max: first.max.saturating_mul(2).saturating_add(2) };
+            let size = Range {
+                min: first.min.saturating_add(2),
+                max: first.max.saturating_mul(2).saturating_add(2),
+            };
             Call { cost: first.times(TRAVERSAL), size: Some(size) }
         }
         _ => return None,

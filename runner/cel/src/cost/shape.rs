@@ -110,7 +110,8 @@ fn object(schema: &Json, root: bool, below: impl Fn(&Json) -> Option<Shape>) -> 
         let Some(found) = below(property) else { continue };
         // What is filled in by the server need not be in a request.
         if is_required(name) && property.get("default").is_none_or(Json::is_null) {
-            shape.least = shape.least.saturating_add(super::count(name.len())).saturating_add(found.least + 4);
+            shape.least =
+                shape.least.saturating_add(super::count(name.len())).saturating_add(found.least + 4);
         }
         if let Some(name) = escape(name) {
             shape.fields.insert(name.to_string(), found);
