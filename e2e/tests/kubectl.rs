@@ -131,7 +131,7 @@ fn rows() -> Vec<Row> {
             true,
             &["\"replicas\":4"],
         ),
-        ("explain widget --recursive --output=plaintext-openapiv2", none(), true, &["replicas"]),
+        ("explain widget --recursive", none(), true, &["replicas\t<integer>"]),
         ("describe widget a", none(), true, &["Kind:         Widget"]),
         ("create ns t", none(), true, &["created"]),
         ("-n t create configmap c --from-literal=k=v", none(), true, &["created"]),

@@ -33,6 +33,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("builtins", include_str!("../../tests/cases/builtins.yaml")),
     ("builtin", include_str!("../../tests/cases/builtin.yaml")),
     ("cel", include_str!("../../tests/cases/cel.yaml")),
+    ("costs", include_str!("../../tests/cases/costs.yaml")),
     ("definitions", include_str!("../../tests/cases/definitions.yaml")),
     ("deployments", include_str!("../../tests/cases/deployments.yaml")),
     ("kubectl", include_str!("../../tests/cases/kubectl.yaml")),
