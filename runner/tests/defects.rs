@@ -20,7 +20,8 @@
 //! | errors are strings, nobody has to prove who they are | `errors_are_told_apart_by_type_and_reason`, `transport/admission.rs`: `a_wrong_credential_is_refused_with_its_reason` |
 //! | test tables in product migrations | `the_schema_has_nothing_for_tests` |
 //!
-//! Found by ourselves: `a_message_that_ends_while_open_work_is_read_is_not_run_again`.
+//! Found by ourselves: `a_message_that_ends_while_open_work_is_read_is_not_run_again`,
+//! `of_a_request_that_is_stored_nobody_says_that_it_was_not_run`, `shards_that_could_not_be_opened_are_not_served_by_halves`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows a test function, but not what serves it")]
 
 #[path = "defects/calls.rs"]

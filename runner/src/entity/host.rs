@@ -219,7 +219,11 @@ impl Host {
     pub async fn open(&self, fences: &[Fence]) -> Result<(), store::Error> {
         let shards: Vec<_> = fences.iter().map(|fence| Shard::new(fence.clone(), &self.0)).collect();
         // Everything that an earlier owner left open comes before anything new.
-        self.0.load(&shards).await?;
+        if let Err(error) = self.0.load(&shards).await {
+            // Some of it may be at work already. Whoever opens them next begins with everything.
+            futures::future::join_all(shards.iter().map(|shard| shard.close(Duration::ZERO))).await;
+            return Err(error);
+        }
         let mut serving = self.0.shards.write().unwrap_or_else(PoisonError::into_inner);
         for shard in shards {
             serving.insert(shard.fence.shard.clone(), shard);

@@ -311,8 +311,12 @@ impl Shard {
         }
     }
 
-    /// A request has no answer here.
+    /// A request has no answer here. One that is stored will be run, so nobody is told that it was not.
     pub(super) fn refuse(&self, mut job: Job, error: Error) {
+        let error = match (error, job.origin) {
+            (Error::NotHere(shard), Origin::Stored { .. }) => Error::Lost(shard),
+            (error, _) => error,
+        };
         match job.waiter.take() {
             Some(waiter) => waiter.answer(Err(error)),
             None => self.requests().answer(job.id(), &Err(error)),
@@ -441,7 +445,8 @@ impl Shard {
             self.aborting.cancel();
             self.tasks.wait().await;
         }
-        self.requests().refuse_all(&Error::NotHere(self.fence.shard.clone()));
+        // What is left was begun, or is stored and not due yet.
+        self.requests().refuse_all(&Error::Lost(self.fence.shard.clone()));
         self.activations().clear();
     }
 
@@ -450,8 +455,8 @@ impl Shard {
         self.aborting.cancel();
         self.closing.cancel();
         let shard = Arc::clone(self);
-        // Its turns end by themselves; callers are told without waiting for commits that will be refused.
-        self.requests().refuse_all(&Error::NotHere(self.fence.shard.clone()));
+        // Its turns end by themselves; callers are told without waiting for commits that will probably be refused.
+        self.requests().refuse_all(&Error::Lost(self.fence.shard.clone()));
         tokio::spawn(async move { shard.close(std::time::Duration::ZERO).await });
     }
 }

@@ -353,9 +353,9 @@ impl Turn {
         match error {
             store::Error::Fenced { .. } => {
                 let shard = self.shard.fence.shard.clone();
-                self.shard.fenced();
                 // Nothing of it was written, so whoever owns the shard now can run it.
                 self.shard.refuse(job, Error::NotHere(shard));
+                self.shard.fenced();
             }
             store::Error::Conflict { .. } if job.reruns < RERUNS => {
                 job.reruns += 1;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use cleat_runner::client::Error;
 use cleat_runner::entity;
+use cleat_runner::message::EntityType;
 use cleat_runner::prelude::*;
 use cleat_runner::shard::Fence;
+use cleat_runner::store::Page;
 use tokio::sync::Semaphore;
 
 use crate::world::{Place, World, on_both_stores};
@@ -15,6 +17,7 @@ use crate::world::{Place, World, on_both_stores};
 on_both_stores!(
     a_shard_that_comes_back_serves_its_entities_again,
     shards_with_handlers_that_do_not_end_are_closed_side_by_side,
+    of_a_request_that_is_stored_nobody_says_that_it_was_not_run,
 );
 
 #[entity(state = u32)]
@@ -37,6 +40,12 @@ impl Counter {
         self.runs.fetch_add(1, Ordering::SeqCst);
         *total += 1;
         Ok(*total)
+    }
+
+    #[rpc(persisted)]
+    async fn hang_stored(&self) -> Result<(), Never> {
+        self.started.add_permits(1);
+        std::future::pending().await
     }
 
     #[rpc]
@@ -115,4 +124,29 @@ async fn shards_with_handlers_that_do_not_end_are_closed_side_by_side(place: Pla
         let told = caller.await.unwrap().unwrap_err();
         assert!(matches!(told, Error::Entity(entity::Error::Lost(_))), "{told}");
     }
+}
+
+async fn of_a_request_that_is_stored_nobody_says_that_it_was_not_run(place: Place) {
+    let world = World::new(place).await;
+    let counter = Counter::default();
+    let client = counter.clone().register(&world.host).unwrap();
+    let ask = |client: CounterClient| tokio::spawn(async move { client.hang_stored("one").await });
+    let running = ask(client.clone());
+    counter.started.acquire().await.unwrap().forget();
+    // These are stored and wait for the first.
+    let waiting: Vec<_> = (0..3).map(|_| ask(client.clone())).collect();
+    let shard = world.host.shard_of(&EntityType::new("counter").unwrap(), "one").unwrap();
+    let stored = Page { until: SystemTime::now() + Duration::from_secs(60), after: None, limit: 10 };
+    let shards = [shard.clone()];
+    while world.store.open_messages(&shards, stored.clone()).await.unwrap().len() < 4 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    world.host.close(&shard, Duration::ZERO).await;
+    for caller in [running].into_iter().chain(waiting) {
+        let told = caller.await.unwrap().unwrap_err();
+        assert!(matches!(told, Error::Entity(entity::Error::Lost(_))), "{told}");
+    }
+    assert_eq!(world.store.open_messages(&shards, stored).await.unwrap().len(), 4, "they will be run");
+    let later = client.add("one").await.unwrap_err();
+    assert!(matches!(later, Error::Entity(entity::Error::NotHere(_))), "this one will not: {later}");
 }

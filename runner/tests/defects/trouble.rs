@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use cleat_runner::entity::Options;
+use cleat_runner::entity::{Host, Options};
+use cleat_runner::message::snowflake::Generator;
 use cleat_runner::message::{EntityAddress, Envelope, Headers, codec};
 use cleat_runner::prelude::*;
-use cleat_runner::shard::GroupName;
+use cleat_runner::shard::{Fence, GroupName};
 use cleat_runner::store::{Change, Message, Write};
+use sqlx::{Connection, PgConnection};
 
 use crate::world::{Place, World, on_both_stores};
 
@@ -109,4 +111,37 @@ async fn a_message_that_always_panics_is_put_aside_and_the_next_one_is_handled(p
     let letters = world.store.dead_letters(&GroupName::default(), None, 10).await.unwrap();
     assert_eq!(letters.len(), 1);
     assert!(letters[0].error.contains("poison"), "{letters:?}");
+}
+
+#[tokio::test]
+async fn shards_that_could_not_be_opened_are_not_served_by_halves() {
+    let database = cleat_testing::postgres::shared().await.unwrap().database().await.unwrap();
+    const BACKLOG: u32 = 1500;
+    let world = World::new(Place::Postgres(database.clone())).await;
+    let stored = (0..BACKLOG).map(|number| world.store(format!("worker-{}", number % 50)));
+    futures::future::join_all(stored).await;
+    world.host.shutdown(Duration::ZERO).await;
+    // The last one cannot be read.
+    let mut connection = PgConnection::connect(&database.url).await.unwrap();
+    let last = "UPDATE cleat.messages SET extra = $1 WHERE id = (SELECT max(id) FROM cleat.messages)";
+    sqlx::query(last).bind(Some(b"\xc1".to_vec())).execute(&mut connection).await.unwrap();
+    let fences: Vec<_> =
+        world.fences.iter().map(|fence| Fence { epoch: fence.epoch.next(), ..fence.clone() }).collect();
+    for claimed in world.store.claim(&fences).await.unwrap() {
+        claimed.unwrap();
+    }
+    let ids = Arc::new(Generator::new(world.store.lease_machine().await.unwrap()));
+    let host = Host::new(Arc::clone(&world.store), ids, Options::default());
+    let worker = Worker::default();
+    worker.clone().register(&host).unwrap();
+    host.open(&fences).await.unwrap_err();
+    sqlx::query(last).bind(None::<Vec<u8>>).execute(&mut connection).await.unwrap();
+    host.open(&fences).await.unwrap();
+    let left = "SELECT count(*) FROM cleat.messages";
+    while sqlx::query_scalar::<_, i64>(left).fetch_one(&mut connection).await.unwrap() > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Handlers that were dropped where they stood have been run again, and no others.
+    let runs = worker.runs.load(Ordering::SeqCst);
+    assert!(runs <= BACKLOG + 50, "{runs} runs of {BACKLOG} messages");
 }
