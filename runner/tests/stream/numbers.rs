@@ -129,7 +129,7 @@ impl Numbers {
         let attempt = self.attempts.fetch_add(1, Ordering::SeqCst);
         let fails_at = u32::try_from(attempt + 1).unwrap() * 10;
         for number in 0..to {
-            if number == fails_at && attempt % 2 == 0 {
+            if number == fails_at && attempt.is_multiple_of(2) {
                 return Err(OrRetry::retry("stumbled"));
             }
             assert!(number != fails_at, "stumbled badly");

@@ -12,7 +12,7 @@ impl Thing {
     }
 
     #[rpc(stream)]
-    async fn twice(&self, a: &mut Emitter<u32>, b: &mut Emitter<u32>) -> Result<(), Never> {
+    async fn twice(&self, _a: &mut Emitter<u32>, _b: &mut Emitter<u32>) -> Result<(), Never> {
         Ok(())
     }
 }

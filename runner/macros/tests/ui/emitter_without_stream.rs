@@ -10,11 +10,6 @@ impl Thing {
         out.emit(to).await;
         Ok(())
     }
-
-    #[rpc]
-    fn list(&self, to: u32) -> impl Stream<Item = Result<u32, Never>> {
-        futures::stream::iter((0..to).map(Ok))
-    }
 }
 
 fn main() {}

@@ -1,4 +1,17 @@
-use cleat_runner::prelude::*;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use cleat_runner::prelude::{Stream, entity, entity_impl};
+
+struct Nothing;
+
+impl Stream for Nothing {
+    type Item = u32;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<u32>> {
+        Poll::Ready(None)
+    }
+}
 
 #[entity]
 struct Thing;
@@ -6,8 +19,8 @@ struct Thing;
 #[entity_impl]
 impl Thing {
     #[rpc(stream)]
-    fn count(&self, to: u32) -> impl Stream<Item = u32> {
-        futures::stream::iter(0..to)
+    async fn count(&self, _to: u32) -> impl Stream<Item = u32> {
+        Nothing
     }
 }
 

@@ -15,7 +15,7 @@ use crate::message::{Chunk, Sequence, Snowflake};
 use crate::store;
 
 /// How many chunks are read from the database at once.
-const PAGE: u32 = 16;
+const PAGE: u32 = 8;
 
 /// What comes out of a pipe, then the end.
 pub(crate) fn volatile(outlet: Outlet, end: oneshot::Receiver<Answer>) -> Replies {

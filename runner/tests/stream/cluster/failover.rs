@@ -115,7 +115,8 @@ async fn a_rolling_restart_breaks_no_persisted_stream() {
     settled(&[&reader, &first]).await;
     let streams: Vec<_> = (0..6)
         .map(|number| {
-            let id = if number % 2 == 0 { first.entity_here(number) } else { reader.entity_here(number) };
+            let id =
+                if number.is_multiple_of(2) { first.entity_here(number) } else { reader.entity_here(number) };
             let numbers = reader.numbers.clone();
             tokio::spawn(async move {
                 let list = List { to: 2_000, wait_before: Some(1_000) };
