@@ -16,5 +16,8 @@ pub mod store;
 pub mod transport;
 
 pub mod prelude;
+pub mod runner;
+
+pub use runner::Runner;
 
 pub use cleat_macros::{entity, entity_impl, private, protected, rpc, rpc_group, rpc_group_impl};

@@ -148,7 +148,7 @@ impl Inner {
                 Err(Error::NoSuchRequest(_)) => write(&None::<Outcome>),
                 Err(error) => Err(error),
             },
-            About::Interrupt => write(&self.host.interrupt_request(request)?),
+            About::Interrupt => write(&self.host.interrupt_request(request).await?),
         }
     }
 }

@@ -268,16 +268,16 @@ impl Host {
         self.0.all_shards().iter().any(|shard| shard.interrupt(request))
     }
 
-    /// Interrupts a persisted request of a shard that is served here. Whether somebody was told to stop.
+    /// Interrupts a persisted request of a shard that is served here, also if its time has not come yet. Whether it was open.
     ///
     /// # Errors
-    /// [`Error::NotHere`] if its shard is served elsewhere.
-    pub fn interrupt_request(&self, request: &RequestId) -> Result<bool, Error> {
+    /// [`Error::NotHere`] if its shard is served elsewhere; the store's.
+    pub async fn interrupt_request(&self, request: &RequestId) -> Result<bool, Error> {
         let group = &request.group;
         let map = self.0.map(group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
         let id = map.shard_at(request.slot);
         let shard = self.0.shard(&id).ok_or(Error::NotHere(id))?;
-        Ok(shard.interrupt(request.id))
+        if shard.interrupt(request.id) { Ok(true) } else { shard.withdraw(request.id).await }
     }
 
     /// Looks at all open work in the database now.
@@ -439,13 +439,21 @@ impl Inner {
 
     /// Loads one shard's open work in the background.
     pub(super) fn reload(self: &Arc<Self>, shard: &Arc<Shard>) {
+        if !shard.begin_reload() {
+            return;
+        }
         let (inner, shard) = (Arc::clone(self), Arc::clone(shard));
         self.tasks.spawn(async move {
-            if let Err(error) = inner.load(&[shard]).await {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "open work is read again with the next sweep"
-                );
+            loop {
+                if let Err(error) = inner.load(std::slice::from_ref(&shard)).await {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "open work is read again with the next sweep"
+                    );
+                }
+                if !shard.end_reload() {
+                    return;
+                }
             }
         });
     }

@@ -1,6 +1,6 @@
 //! The persisted requests of a shard that are in memory, and who waits for them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::Error;
@@ -23,10 +23,13 @@ struct Tracked {
 pub(super) struct Requests {
     tracked: HashMap<Snowflake, Tracked>,
     keys: HashMap<IdempotencyKey, (Snowflake, PayloadDigest)>,
-    /// How many reads of open messages are under way.
-    readings: usize,
+    /// The reads of open messages that are under way, numbered in the order in which they began.
+    readings: BTreeSet<u64>,
+    begun: u64,
     /// What has ended since the first of them began: they may bring it once more.
     ended: HashSet<Snowflake>,
+    /// The same in order, each with the number of the last read that had begun by then.
+    order: VecDeque<(u64, Snowflake)>,
 }
 
 /// Whether a message is new.
@@ -74,22 +77,25 @@ impl Requests {
         (!self.ended.contains(&message.envelope.id)).then(|| self.enter(message, None))
     }
 
-    /// A read of open messages begins.
-    pub(super) fn begin_reading(&mut self) {
-        self.readings += 1;
+    /// A read of open messages begins. Its number.
+    pub(super) fn begin_reading(&mut self) -> u64 {
+        self.begun += 1;
+        self.readings.insert(self.begun);
+        self.begun
     }
 
     /// A read of open messages is over, and what it brought has been taken.
-    pub(super) fn end_reading(&mut self) {
-        self.readings = self.readings.saturating_sub(1);
-        if self.readings == 0 {
-            self.ended = HashSet::new();
+    pub(super) fn end_reading(&mut self, number: u64) {
+        self.readings.remove(&number);
+        let oldest = self.readings.first().copied().unwrap_or(u64::MAX);
+        while let Some((_, id)) = self.order.pop_front_if(|(begun, _)| *begun < oldest) {
+            self.ended.remove(&id);
         }
     }
 
     fn note_end(&mut self, id: Snowflake) {
-        if self.readings > 0 {
-            self.ended.insert(id);
+        if !self.readings.is_empty() && self.ended.insert(id) {
+            self.order.push_back((self.begun, id));
         }
     }
 
@@ -180,9 +186,10 @@ impl Requests {
         }
     }
 
-    /// Interrupts a request that is in memory.
+    /// Interrupts a request whose message is in memory.
     pub(super) fn interrupt(&self, id: Snowflake) -> bool {
-        self.tracked.get(&id).map(|tracked| tracked.interrupt.request()).is_some()
+        let here = self.tracked.get(&id).filter(|tracked| tracked.here);
+        here.map(|tracked| tracked.interrupt.request()).is_some()
     }
 
     /// How many there are.
@@ -233,15 +240,21 @@ mod tests {
         let is_new = |entry: Option<Entry>| matches!(entry, Some(Entry::New(_)));
         assert!(is_new(requests.enter_stored(&message(1))));
         assert!(is_new(requests.enter_stored(&message(2))));
-        requests.begin_reading();
+        let first = requests.begin_reading();
         requests.answer(Snowflake::new(1), &success);
         requests.answer(Snowflake::new(2), &Err(Error::NoSuchRequest(Snowflake::new(2))));
         // Another read that begins and ends meanwhile changes nothing.
-        requests.begin_reading();
-        requests.end_reading();
+        let second = requests.begin_reading();
+        requests.end_reading(second);
         assert!(requests.enter_stored(&message(1)).is_none());
         assert!(is_new(requests.enter_stored(&message(2))), "what has no outcome is still open");
-        requests.end_reading();
+        // A read that began after the end needs not know of it, however many follow each other without a pause.
+        let third = requests.begin_reading();
+        requests.answer(Snowflake::new(2), &success);
+        requests.end_reading(first);
+        assert_eq!(requests.ended, HashSet::from([Snowflake::new(2)]));
+        requests.end_reading(third);
         assert!(is_new(requests.enter_stored(&message(1))), "nothing is remembered for ever");
+        assert!(requests.ended.is_empty() && requests.order.is_empty());
     }
 }

@@ -29,6 +29,7 @@ pub(super) struct Shard {
     /// What is under way to the database, and how much of that has come back.
     pending: AtomicUsize,
     moved: AtomicU64,
+    reload: Mutex<Reload>,
     tasks: TaskTracker,
     /// Nothing new is started.
     pub(super) closing: CancellationToken,
@@ -47,6 +48,7 @@ impl Shard {
             requests: Mutex::default(),
             pending: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
+            reload: Mutex::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             aborting: CancellationToken::new(),
@@ -79,8 +81,24 @@ impl Shard {
 
     /// Open messages are about to be read: what ends until this is dropped is not taken from what was read.
     pub(super) fn begin_reading(self: &Arc<Self>) -> Reading {
-        self.requests().begin_reading();
-        Reading(Arc::clone(self))
+        let number = self.requests().begin_reading();
+        Reading { shard: Arc::clone(self), number }
+    }
+
+    /// Whether the caller is to read its open work: otherwise somebody does so already and will do so once more.
+    pub(super) fn begin_reload(&self) -> bool {
+        let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = *reload == Reload::Idle;
+        *reload = if idle { Reload::Reading } else { Reload::Again };
+        idle
+    }
+
+    /// Its open work was read. Whether it is to be read once more.
+    pub(super) fn end_reload(&self) -> bool {
+        let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = *reload == Reload::Again;
+        *reload = if again { Reload::Reading } else { Reload::Idle };
+        again
     }
 
     pub(super) fn options(&self) -> &Options {
@@ -339,6 +357,27 @@ impl Shard {
         self.requests().interrupt(id)
     }
 
+    /// Ends a request that is stored and not in memory: its time has not come yet. Whether it was open.
+    pub(super) async fn withdraw(&self, id: Snowflake) -> Result<bool, Error> {
+        if self.store.progress(id).await? != Progress::Open {
+            return Ok(false);
+        }
+        let outcome = Outcome::failure("Interrupted", format!("request {id} was interrupted"));
+        let finish = store::Finish { outcome: outcome.clone(), request: store::Request::Stored(id) };
+        match self.commit(Write::one(self.fence.clone(), Change::Finish(finish))).await {
+            Ok(Committed::Applied) => {
+                self.requests().answer(id, &Ok(Delivered::Ended(outcome)));
+                Ok(true)
+            }
+            Ok(Committed::Duplicate { .. }) => Ok(false),
+            Err(store::Error::Fenced { shard }) => {
+                self.fenced();
+                Err(Error::NotHere(shard))
+            }
+            Err(error) => Err(Error::Store(error)),
+        }
+    }
+
     /// Messages were stored together with a reply: whoever owns their entities is told.
     pub(super) fn sent(&self, messages: Vec<Message>) {
         if let Some(inner) = self.inner.upgrade()
@@ -407,10 +446,23 @@ impl Drop for Step<'_> {
 }
 
 /// Open messages of a shard are being read.
-pub(super) struct Reading(Arc<Shard>);
+pub(super) struct Reading {
+    shard: Arc<Shard>,
+    number: u64,
+}
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        self.0.requests().end_reading();
+        self.shard.requests().end_reading(self.number);
     }
+}
+
+/// Whether somebody reads the open work of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Reload {
+    #[default]
+    Idle,
+    Reading,
+    /// Somebody does, and something has come since.
+    Again,
 }
