@@ -18,6 +18,9 @@ pub mod transport;
 pub mod workflow;
 
 pub mod prelude;
+pub mod runner;
+
+pub use runner::Runner;
 
 pub use cleat_macros::{
     activity, activity_group, activity_group_impl, entity, entity_impl, private, protected, rpc, rpc_group,

@@ -3,15 +3,20 @@
 
 mod nodes;
 
+use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cleat_runner::entity::RegistrationEvent;
+use cleat_runner::lease::remote::{self, Remote};
 use cleat_runner::prelude::*;
 use cleat_runner::shard::GroupName;
 use cleat_runner::singleton::{Context, Error, Singleton};
+use cleat_testing::process::{self, Process};
 use nodes::{Runner, World, settled, until};
+use sqlx::PgPool;
 
 #[entity(name = "counter", state = i64)]
 struct Counter;
@@ -235,4 +240,76 @@ async fn what_cannot_be_registered_is_told_why() {
     assert!(error.to_string().contains("nowhere"), "{error}");
     assert_eq!(a.node.register_singleton(census.singleton("", true)), Err(Error::NoName));
     a.node.shutdown().await;
+}
+
+/// As many as it takes for each runner to have some.
+const STEPPERS: usize = 24;
+
+/// Notes each of its steps in the database, with the epoch of its shard.
+fn stepper(number: usize, pool: &PgPool) -> Singleton {
+    let pool = pool.clone();
+    Singleton::new(&format!("stepper-{number}"), move |context: Context| {
+        let pool = pool.clone();
+        async move {
+            loop {
+                let step = sqlx::query("INSERT INTO steps (name, epoch) VALUES ($1, $2)");
+                step.bind(context.name()).bind(context.fence().epoch.get()).execute(&pool).await?;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            #[allow(unreachable_code, reason = "it says what the error of this future is")]
+            Ok::<(), sqlx::Error>(())
+        }
+    })
+}
+
+/// A runner in a process of its own.
+#[test]
+fn member() {
+    process::role("member", async |parent| {
+        let (url, leases) = parent.receive::<(String, SocketAddr)>().await.unwrap().unwrap();
+        let pool = PgPool::connect(&url).await.unwrap();
+        let node = nodes::start("child", &url, Arc::new(Remote::new(leases)), |_| ()).await;
+        for number in 0..STEPPERS {
+            node.register_singleton(stepper(number, &pool)).unwrap();
+        }
+        // Until the parent closes the pipe.
+        while parent.receive::<()>().await.unwrap().is_some() {}
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_was_stopped_takes_no_step_when_it_wakes_up() {
+    let world = World::new().await;
+    let pool = PgPool::connect(&world.database.url).await.unwrap();
+    let table = "CREATE TABLE steps (id bigserial PRIMARY KEY, name text NOT NULL, epoch bigint NOT NULL)";
+    sqlx::query(table).execute(&pool).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let leases = remote::serve(Arc::new(world.leases.connect()), listener);
+    let _leases = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(leases));
+    let mut child = Process::spawn("member").unwrap();
+    child.send(&(world.database.url.clone(), address)).await.unwrap();
+    let here = world.start("parent").await;
+    for number in 0..STEPPERS {
+        here.node.register_singleton(stepper(number, &pool)).unwrap();
+    }
+    let running = || here.node.running_singletons().len();
+    let serving = || here.node.ownership().status().borrow().serving;
+    until("each runner has some", || {
+        serving() == usize::from(nodes::SHARDS) / 2 && (1..STEPPERS).contains(&running())
+    })
+    .await;
+
+    child.pause().await.unwrap();
+    until("all run here", || running() == STEPPERS).await;
+    child.resume().unwrap();
+    until("the other one is back", || serving() == usize::from(nodes::SHARDS) / 2).await;
+    here.node.shutdown().await;
+
+    let steps: Vec<(String, i64)> =
+        sqlx::query_as("SELECT name, epoch FROM steps ORDER BY name, id").fetch_all(&pool).await.unwrap();
+    let names: HashSet<&str> = steps.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names.len(), STEPPERS);
+    let back = steps.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[0].1 > pair[1].1);
+    assert_eq!(back, None, "a step of an earlier epoch after one of a later");
 }

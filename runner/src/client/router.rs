@@ -107,6 +107,6 @@ impl Router for Host {
     }
 
     async fn interrupt(&self, request: &RequestId) -> Result<bool, Error> {
-        Ok(Host::interrupt(self, request.id))
+        self.interrupt_request(request).await
     }
 }

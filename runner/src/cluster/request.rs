@@ -66,7 +66,7 @@ impl Inner {
                 self.host.acknowledge(request, sequence).await?;
                 Ok(Bytes::new())
             }
-            About::Interrupt => write(&self.host.interrupt_request(request)?),
+            About::Interrupt => write(&self.host.interrupt_request(request).await?),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::chain::{self, Chain};
 use super::home::{Home, Routing};
 use super::job::{Answer, Caller, Delivered, ReplyTo, Request, Waiter, Want};
 use super::registry::Registry;
-use super::shard::{Loading, Shard};
+use super::shard::Shard;
 use super::stream::{self, Limits};
 use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, RegistrationEvent, Retry, Visibility};
 use crate::client::Router;
@@ -291,16 +291,16 @@ impl Host {
         self.0.all_shards().iter().any(|shard| shard.interrupt(request))
     }
 
-    /// Interrupts a persisted request of a shard that is served here. Whether somebody was told to stop.
+    /// Interrupts a persisted request of a shard that is served here, also if its time has not come yet. Whether it was open.
     ///
     /// # Errors
-    /// [`Error::NotHere`] if its shard is served elsewhere.
-    pub fn interrupt_request(&self, request: &RequestId) -> Result<bool, Error> {
+    /// [`Error::NotHere`] if its shard is served elsewhere; the store's.
+    pub async fn interrupt_request(&self, request: &RequestId) -> Result<bool, Error> {
         let group = &request.group;
         let map = self.0.map(group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
         let id = map.shard_at(request.slot);
         let shard = self.0.shard(&id).ok_or(Error::NotHere(id))?;
-        Ok(shard.interrupt(request.id))
+        if shard.interrupt(request.id) { Ok(true) } else { shard.withdraw(request.id).await }
     }
 
     /// Looks at all open work in the database now.
@@ -466,10 +466,10 @@ impl Inner {
         if shards.is_empty() {
             return Ok(());
         }
-        let _loading = Loading::begin(shards);
         let by_id: HashMap<_, _> = shards.iter().map(|shard| (&shard.fence.shard, shard)).collect();
         let ids: Vec<_> = by_id.keys().map(|id| (*id).clone()).collect();
         // What ends while it is read is still in what was read.
+        let _loading: Vec<_> = shards.iter().map(|shard| shard.begin_loading()).collect();
         let mut after = None;
         loop {
             let until = SystemTime::now() + self.options.horizon;
@@ -493,13 +493,21 @@ impl Inner {
 
     /// Loads one shard's open work in the background.
     pub(super) fn reload(self: &Arc<Self>, shard: &Arc<Shard>) {
+        if !shard.begin_reload() {
+            return;
+        }
         let (inner, shard) = (Arc::clone(self), Arc::clone(shard));
         self.tasks.spawn(async move {
-            if let Err(error) = inner.load(&[shard]).await {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "open work is read again with the next sweep"
-                );
+            loop {
+                if let Err(error) = inner.load(std::slice::from_ref(&shard)).await {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "open work is read again with the next sweep"
+                    );
+                }
+                if !shard.end_reload() {
+                    return;
+                }
             }
         });
     }

@@ -1,6 +1,6 @@
 //! The persisted requests of a shard that are in memory, and who waits for them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::Error;
@@ -23,10 +23,13 @@ struct Tracked {
 pub(super) struct Requests {
     tracked: HashMap<Snowflake, Tracked>,
     keys: HashMap<IdempotencyKey, (Snowflake, PayloadDigest)>,
-    /// How often open work is being read from the database.
-    readers: usize,
-    /// What has ended since the first of them began: what they read may still have it.
+    /// The reads of open messages that are under way, numbered in the order in which they began.
+    readings: BTreeSet<u64>,
+    begun: u64,
+    /// What has ended since the first of them began: they may bring it once more.
     ended: HashSet<Snowflake>,
+    /// The same in order, each with the number of the last read that had begun by then.
+    order: VecDeque<(u64, Snowflake)>,
 }
 
 /// Whether a message is new.
@@ -38,24 +41,6 @@ pub(super) enum Entry {
 }
 
 impl Requests {
-    /// Open work is going to be read. What ends until then is remembered, so that it is not taken for open.
-    pub(super) fn begin_reading(&mut self) {
-        self.readers += 1;
-    }
-
-    /// What was read has been taken in.
-    pub(super) fn end_reading(&mut self) {
-        self.readers = self.readers.saturating_sub(1);
-        if self.readers == 0 {
-            self.ended = HashSet::new();
-        }
-    }
-
-    /// Whether a request that was read as open has ended since.
-    pub(super) fn has_ended(&self, id: Snowflake) -> bool {
-        self.ended.contains(&id)
-    }
-
     /// Takes note of a message and of who waits for it.
     pub(super) fn enter(&mut self, message: &Message, waiter: Option<Waiter>) -> Entry {
         let id = message.envelope.id;
@@ -85,6 +70,33 @@ impl Requests {
         tracked.key = key;
         tracked.here = true;
         Entry::New(Arc::clone(&tracked.interrupt))
+    }
+
+    /// Takes note of a message that was read, unless it has ended meanwhile.
+    pub(super) fn enter_stored(&mut self, message: &Message) -> Option<Entry> {
+        (!self.ended.contains(&message.envelope.id)).then(|| self.enter(message, None))
+    }
+
+    /// A read of open messages begins. Its number.
+    pub(super) fn begin_reading(&mut self) -> u64 {
+        self.begun += 1;
+        self.readings.insert(self.begun);
+        self.begun
+    }
+
+    /// A read of open messages is over, and what it brought has been taken.
+    pub(super) fn end_reading(&mut self, number: u64) {
+        self.readings.remove(&number);
+        let oldest = self.readings.first().copied().unwrap_or(u64::MAX);
+        while let Some((_, id)) = self.order.pop_front_if(|(begun, _)| *begun < oldest) {
+            self.ended.remove(&id);
+        }
+    }
+
+    fn note_end(&mut self, id: Snowflake) {
+        if !self.readings.is_empty() && self.ended.insert(id) {
+            self.order.push_back((self.begun, id));
+        }
     }
 
     /// Adds somebody who waits for a request. Whether its message is in memory.
@@ -123,8 +135,8 @@ impl Requests {
 
     /// Forgets a request and tells all who wait for it.
     pub(super) fn answer(&mut self, id: Snowflake, answer: &Answer) {
-        if self.readers > 0 && answer.is_ok() {
-            self.ended.insert(id);
+        if answer.is_ok() {
+            self.note_end(id);
         }
         let Some(tracked) = self.tracked.remove(&id) else { return };
         if let Some(key) = tracked.key {
@@ -138,9 +150,8 @@ impl Requests {
 
     /// Forgets a request that turned out to be another one's duplicate, and tells all who wait for it.
     pub(super) fn duplicate(&mut self, id: Snowflake, first: Snowflake, outcome: Outcome) {
-        if self.readers > 0 {
-            self.ended.extend([id, first]);
-        }
+        self.note_end(id);
+        self.note_end(first);
         let Some(tracked) = self.tracked.remove(&id) else { return };
         if let Some(key) = tracked.key {
             self.keys.remove(&key);
@@ -179,9 +190,10 @@ impl Requests {
         }
     }
 
-    /// Interrupts a request that is in memory.
+    /// Interrupts a request whose message is in memory.
     pub(super) fn interrupt(&self, id: Snowflake) -> bool {
-        self.tracked.get(&id).map(|tracked| tracked.interrupt.request()).is_some()
+        let here = self.tracked.get(&id).filter(|tracked| tracked.here);
+        here.map(|tracked| tracked.interrupt.request()).is_some()
     }
 
     /// How many there are.
@@ -197,5 +209,57 @@ impl Requests {
                 waiter.answer(Err(error.clone()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{EntityAddress, Envelope};
+    use crate::shard::GroupName;
+
+    fn message(id: i64) -> Message {
+        Message {
+            envelope: Envelope {
+                id: Snowflake::new(id),
+                address: EntityAddress::new("a", "b").unwrap(),
+                method: "m".to_owned(),
+                payload: bytes::Bytes::new(),
+                persisted: true,
+                key: None,
+                deliver_at: None,
+                uninterruptible: Default::default(),
+                trace: None,
+                headers: Default::default(),
+            },
+            group: GroupName::default(),
+            seq: Snowflake::new(id),
+            resent: true,
+        }
+    }
+
+    #[test]
+    fn a_message_that_ends_while_it_is_read_does_not_run_again() {
+        let mut requests = Requests::default();
+        let success = Ok(Delivered::Ended(Outcome::Success(bytes::Bytes::new())));
+        let is_new = |entry: Option<Entry>| matches!(entry, Some(Entry::New(_)));
+        assert!(is_new(requests.enter_stored(&message(1))));
+        assert!(is_new(requests.enter_stored(&message(2))));
+        let first = requests.begin_reading();
+        requests.answer(Snowflake::new(1), &success);
+        requests.answer(Snowflake::new(2), &Err(Error::NoSuchRequest(Snowflake::new(2))));
+        // Another read that begins and ends meanwhile changes nothing.
+        let second = requests.begin_reading();
+        requests.end_reading(second);
+        assert!(requests.enter_stored(&message(1)).is_none());
+        assert!(is_new(requests.enter_stored(&message(2))), "what has no outcome is still open");
+        // A read that began after the end needs not know of it, however many follow each other without a pause.
+        let third = requests.begin_reading();
+        requests.answer(Snowflake::new(2), &success);
+        requests.end_reading(first);
+        assert_eq!(requests.ended, HashSet::from([Snowflake::new(2)]));
+        requests.end_reading(third);
+        assert!(is_new(requests.enter_stored(&message(1))), "nothing is remembered for ever");
+        assert!(requests.ended.is_empty() && requests.order.is_empty());
     }
 }

@@ -35,27 +35,12 @@ pub(super) struct Shard {
     /// What is under way to the database, and how much of that has come back.
     pending: AtomicUsize,
     moved: AtomicU64,
+    reload: Mutex<Reload>,
     tasks: TaskTracker,
     /// Nothing new is started.
     pub(super) closing: CancellationToken,
     /// What still runs is dropped.
     pub(super) aborting: CancellationToken,
-}
-
-/// Open work of shards is being read, until this is dropped.
-pub(super) struct Loading<'a>(&'a [Arc<Shard>]);
-
-impl<'a> Loading<'a> {
-    pub(super) fn begin(shards: &'a [Arc<Shard>]) -> Self {
-        shards.iter().for_each(|shard| shard.requests().begin_reading());
-        Self(shards)
-    }
-}
-
-impl Drop for Loading<'_> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|shard| shard.requests().end_reading());
-    }
 }
 
 impl Shard {
@@ -71,6 +56,7 @@ impl Shard {
             feeds: Feeds::default(),
             pending: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
+            reload: Mutex::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             aborting: CancellationToken::new(),
@@ -103,6 +89,28 @@ impl Shard {
             holds_work: self.pending.load(Ordering::Relaxed) > 0,
             watermark: self.moved.load(Ordering::Relaxed),
         }
+    }
+
+    /// Open messages are about to be read: what ends until this is dropped is not taken from what was read.
+    pub(super) fn begin_loading(self: &Arc<Self>) -> Loading {
+        let number = self.requests().begin_reading();
+        Loading { shard: Arc::clone(self), number }
+    }
+
+    /// Whether the caller is to read its open work: otherwise somebody does so already and will do so once more.
+    pub(super) fn begin_reload(&self) -> bool {
+        let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = *reload == Reload::Idle;
+        *reload = if idle { Reload::Reading } else { Reload::Again };
+        idle
+    }
+
+    /// Its open work was read. Whether it is to be read once more.
+    pub(super) fn end_reload(&self) -> bool {
+        let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = *reload == Reload::Again;
+        *reload = if again { Reload::Reading } else { Reload::Idle };
+        again
     }
 
     pub(super) fn options(&self) -> &Options {
@@ -170,10 +178,7 @@ impl Shard {
             return;
         }
         let Stored { message, attempt, due, .. } = stored;
-        if self.requests().has_ended(message.envelope.id) {
-            return;
-        }
-        let Entry::New(interrupt) = self.requests().enter(&message, None) else { return };
+        let Some(Entry::New(interrupt)) = self.requests().enter_stored(&message) else { return };
         let origin = Origin::Stored { attempt };
         let job = Job { message, origin, persisted: true, waiter: None, interrupt, reruns: 0 };
         let (shard, due) = (Arc::clone(self), due.unwrap_or(SystemTime::UNIX_EPOCH));
@@ -390,6 +395,27 @@ impl Shard {
         self.requests().interrupt(id)
     }
 
+    /// Ends a request that is stored and not in memory: its time has not come yet. Whether it was open.
+    pub(super) async fn withdraw(&self, id: Snowflake) -> Result<bool, Error> {
+        if self.store.progress(id).await? != Progress::Open {
+            return Ok(false);
+        }
+        let outcome = Outcome::failure("Interrupted", format!("request {id} was interrupted"));
+        let finish = store::Finish { outcome: outcome.clone(), request: store::Request::Stored(id) };
+        match self.commit(Write::one(self.fence.clone(), Change::Finish(finish))).await {
+            Ok(Committed::Applied) => {
+                self.requests().answer(id, &Ok(Delivered::Ended(outcome)));
+                Ok(true)
+            }
+            Ok(Committed::Duplicate { .. }) => Ok(false),
+            Err(store::Error::Fenced { shard }) => {
+                self.fenced();
+                Err(Error::NotHere(shard))
+            }
+            Err(error) => Err(Error::Store(error)),
+        }
+    }
+
     /// Messages were stored together with a reply: whoever owns their entities is told.
     pub(super) fn sent(&self, messages: Vec<Message>) {
         if let Some(inner) = self.inner.upgrade()
@@ -469,4 +495,26 @@ impl Drop for Step<'_> {
         self.0.pending.fetch_sub(1, Ordering::Relaxed);
         self.0.moved.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Open messages of a shard are being read.
+pub(super) struct Loading {
+    shard: Arc<Shard>,
+    number: u64,
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        self.shard.requests().end_reading(self.number);
+    }
+}
+
+/// Whether somebody reads the open work of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Reload {
+    #[default]
+    Idle,
+    Reading,
+    /// Somebody does, and something has come since.
+    Again,
 }

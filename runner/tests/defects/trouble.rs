@@ -95,7 +95,7 @@ impl World {
         let map = self.store.maps().iter().find(|map| *map.group() == GroupName::default()).unwrap();
         let shard = map.shard_of(&id);
         let fence = self.fences.iter().find(|fence| fence.shard == shard).unwrap().clone();
-        let message = Message { seq: envelope.id, envelope, group: GroupName::default() };
+        let message = Message { seq: envelope.id, envelope, group: GroupName::default(), resent: true };
         self.store.commit(Write::one(fence, Change::Accept(message))).await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Instances that stay in memory, and what they keep there.
+//! What stays in memory, what does not, and what is kept there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,11 @@ use futures::future::BoxFuture;
 
 use crate::world::{Place, World, on_both_stores};
 
-on_both_stores!(an_instance_that_asks_for_it_stays_in_memory, resources_outlive_a_crash_of_the_handler,);
+on_both_stores!(
+    an_instance_that_asks_for_it_stays_in_memory,
+    resources_outlive_a_crash_of_the_handler,
+    a_request_whose_time_has_not_come_can_be_interrupted,
+);
 
 #[entity]
 struct Guest;
@@ -24,6 +28,11 @@ impl Guest {
     #[rpc]
     async fn stay(&self, context: &Context, milliseconds: u64) -> Result<(), Never> {
         context.keep_alive(Duration::from_millis(milliseconds));
+        Ok(())
+    }
+
+    #[rpc(persisted)]
+    async fn leave(&self) -> Result<(), Never> {
         Ok(())
     }
 }
@@ -119,4 +128,25 @@ async fn resources_outlive_a_crash_of_the_handler(place: Place) {
     assert_eq!(hit(false).await.unwrap(), 4, "the same resources, of another handler");
     assert_eq!(counts.handlers.load(Ordering::SeqCst), 3);
     assert_eq!(counts.resources.load(Ordering::SeqCst), 1);
+}
+
+async fn a_request_whose_time_has_not_come_can_be_interrupted(place: Place) {
+    let world = World::new(place).await;
+    let guest = Guest.register(&world.host).unwrap();
+    let pending = guest.leave("g").after(Duration::from_secs(24 * 3600)).start().await.unwrap();
+    // The next owner does not load what is so far away.
+    let world = world.restart(Options::default()).await;
+    let guest = Guest.register(&world.host).unwrap();
+    let pending = guest.entity().pending::<(), Never>(pending.id().clone());
+    let joined = tokio::spawn(pending.clone().into_future());
+    while world.host.open_requests(&world.host.shard_of(guest.entity().entity_type(), "g").unwrap())
+        != Some(1)
+    {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(pending.poll().await.unwrap(), None);
+    assert!(pending.interrupt().await.unwrap());
+    assert_eq!(joined.await.unwrap().unwrap_err().reason(), Some("Interrupted"));
+    assert_eq!(pending.poll().await.unwrap_err().reason(), Some("Interrupted"));
+    assert!(!pending.interrupt().await.unwrap(), "it has ended");
 }

@@ -165,13 +165,16 @@ impl Running {
         let epoch = record.map_or_else(Default::default, |record| record.epoch);
         let expected = record.map(|record| record.revision.clone());
         let quiet = match record.map(|record| record.holder.as_ref()) {
-            // It was freed by an owner that had closed it, or is our own from before.
-            Some(None) => Moment::default(),
-            Some(Some(holder)) if *holder == self.shared.me => Moment::default(),
-            Some(Some(holder)) => self.observer.quiet_from(holder, now),
-            None => now + self.options.timing.overdue(),
+            // It was freed by an owner that had closed it.
+            Some(None) => Some(Moment::default()),
+            // An earlier attempt of ours got as far as this: what was found then still holds.
+            Some(Some(holder)) if *holder == self.shared.me => None,
+            Some(Some(holder)) => Some(self.observer.quiet_from(holder, now)),
+            None => Some(now + self.options.timing.overdue()),
         };
-        self.shared.quiet().insert(shard.clone(), quiet);
+        if let Some(quiet) = quiet {
+            self.shared.quiet().insert(shard.clone(), quiet);
+        }
         let missing = self.book.missing(&shard, expected.is_none(), now);
         let spares = missing.is_some_and(|since| now.since(since) < self.options.timing.duration());
         Wanted { shard, ground: Ground::Lease { expected, epoch, spares } }

@@ -1,0 +1,136 @@
+//! A runner as a program: it is told by its environment how to run, and ends when it is asked to.
+#![allow(clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+
+use cleat_runner::prelude::*;
+use cleat_runner::runner::Error;
+use cleat_runner::singleton;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tells the test binary to be the program.
+const FOLDER: &str = "CLEAT_TEST_FOLDER";
+
+#[entity(name = "counter", state = i64)]
+struct Counter;
+
+#[entity_impl]
+impl Counter {
+    #[rpc(persisted)]
+    pub async fn add(&self, total: &mut i64, count: i64) -> Result<i64, Never> {
+        *total += count;
+        Ok(*total)
+    }
+}
+
+/// Counts its starts in a durable entity, notes the number, and notes its end.
+fn starter(folder: PathBuf) -> Singleton {
+    Singleton::new("starter", move |context: singleton::Context| {
+        let folder = folder.clone();
+        async move {
+            let cancelled = context.cancellation();
+            let total = CounterClient::new(&context).unwrap().add("starts", &1).await.unwrap();
+            std::fs::write(folder.join(format!("started-{total}")), "")?;
+            cancelled.cancelled().await;
+            std::fs::write(folder.join(format!("ended-{total}")), "")
+        }
+    })
+}
+
+/// The program. A test by its attribute alone: it does nothing unless this process was started to be it.
+#[test]
+fn program() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let ticks = folder.clone();
+    let code = Runner::from_env()
+        .entity(Counter)
+        .singleton(starter(folder))
+        .cron(move |_| {
+            let ticks = ticks.clone();
+            let every_second = Schedule::new("* * * * * *")?;
+            Ok::<_, cleat_runner::cron::InvalidSchedule>(Cron::running("beat", every_second, move |_| {
+                let written = std::fs::write(ticks.join("ticked"), "");
+                async move { written }
+            }))
+        })
+        .run();
+    assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS));
+}
+
+fn spawn(folder: &Path, variables: &[(&str, &str)]) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["program", "--exact", "--nocapture"]).kill_on_drop(true);
+    command.env(FOLDER, folder).env("CLEAT_DATA_DIR", folder.join("data")).env("CLEAT_SHARDS", "4");
+    command.envs(variables.iter().copied()).stdout(std::process::Stdio::null()).spawn().unwrap()
+}
+
+async fn appears(path: PathBuf) {
+    let wait = async {
+        while !path.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "{} never appears", path.display());
+}
+
+async fn terminate(mut child: Child) -> ExitStatus {
+    let id = i32::try_from(child.id().unwrap()).unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+    tokio::time::timeout(PATIENCE, child.wait()).await.expect("it does not end").unwrap()
+}
+
+async fn runs_twice(variables: &[(&str, &str)]) {
+    let folder = tempfile::tempdir().unwrap();
+    for start in 1..=2 {
+        let child = spawn(folder.path(), variables);
+        appears(folder.path().join(format!("started-{start}"))).await;
+        appears(folder.path().join("ticked")).await;
+        std::fs::remove_file(folder.path().join("ticked")).unwrap();
+        assert!(terminate(child).await.success());
+        assert!(folder.path().join(format!("ended-{start}")).exists(), "it was not asked to end");
+    }
+}
+
+#[tokio::test]
+async fn a_program_on_sqlite_keeps_what_it_has_and_ends_in_order() {
+    runs_twice(&[]).await;
+}
+
+#[tokio::test]
+async fn a_program_on_postgresql_keeps_what_it_has_and_ends_in_order() {
+    let database = cleat_testing::postgres::shared().await.unwrap().database().await.unwrap();
+    // The lease of the one before was released in order, so nobody waits for its end.
+    runs_twice(&[("CLEAT_DATABASE_URL", &database.url), ("CLEAT_CLUSTER_UID", "c1")]).await;
+}
+
+async fn refused(variables: &'static [(&'static str, &'static str)]) -> Error {
+    let lookup =
+        |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    let runner = Runner::from_variables(lookup).entity(Counter);
+    runner.run_until(std::future::pending()).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn what_keeps_it_from_running_is_said_with_what_to_do() {
+    let error = refused(&[("CLEAT_WEIGHT", "heavy")]).await;
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("CLEAT_WEIGHT"), "{error}");
+    let error = refused(&[("CLEAT_DATA_DIR", "/proc/nowhere")]).await;
+    assert!(error.to_string().contains("CLEAT_DATA_DIR"), "{error}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_registered_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().display().to_string();
+    let twice = |_: singleton::Context| std::future::pending::<Result<(), Never>>();
+    let runner = Runner::from_variables(|name| (name == "CLEAT_DATA_DIR").then(|| data.clone()))
+        .singleton(Singleton::new("one", twice))
+        .singleton(Singleton::new("one", twice));
+    let error = runner.run_until(std::future::pending()).await.unwrap_err();
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("one"), "{error}");
+}
