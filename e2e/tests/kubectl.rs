@@ -233,7 +233,7 @@ async fn follows_changes(kubectl: &Kubectl) -> Result<()> {
 /// `edit` sends what an editor has made of the object.
 async fn edits(kubectl: &Kubectl) -> Result<()> {
     let mut editing = kubectl.command("edit configmap seen");
-    let done = editing.env("KUBE_EDITOR", "sed -i s/\"2\"/\"3\"/").output().await?;
+    let done = editing.env("KUBE_EDITOR", r#"sed -i 's/a: "2"/a: "3"/'"#).output().await?;
     ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let value = kubectl.run("get configmap seen -o jsonpath={.data.a}").await?;
     ensure!(value == "3", "the edit has left {value}");
