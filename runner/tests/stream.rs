@@ -1,6 +1,8 @@
 //! Replies that come item by item, on both databases.
 #![allow(clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
 
+#[path = "stream/groups.rs"]
+mod groups;
 #[path = "stream/numbers.rs"]
 mod numbers;
 #[path = "stream/persisted.rs"]

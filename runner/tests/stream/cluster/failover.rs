@@ -113,7 +113,7 @@ async fn a_rolling_restart_breaks_no_persisted_stream() {
     let reader = world.runner("reader").await;
     let first = world.runner("first").await;
     settled(&[&reader, &first]).await;
-    let streams: Vec<_> = (0..6)
+    let streams: Vec<_> = (0..6usize)
         .map(|number| {
             let id =
                 if number.is_multiple_of(2) { first.entity_here(number) } else { reader.entity_here(number) };
