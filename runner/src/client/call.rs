@@ -139,7 +139,7 @@ impl<T, E> Call<T, E> {
     }
 
     /// The same as an entity asks it.
-    pub(crate) fn from_inside(mut self, change: impl FnOnce(&mut Parts)) -> Self {
+    pub(crate) fn asked_inside(mut self, change: impl FnOnce(&mut Parts)) -> Self {
         self.client = self.client.inside();
         self.with(change)
     }

@@ -159,7 +159,7 @@ impl Context {
             return std::future::ready(Err(Error::TooDeep(Box::new(chain)).into())).boxed();
         };
         let key = self.reach.persisted.then(|| derived_key(envelope.id, number));
-        let call = call.from_inside(|parts| {
+        let call = call.asked_inside(|parts| {
             parts.headers.extend(chain.header());
             parts.trace = parts.trace.take().or_else(|| envelope.trace.clone());
             if let (Some(key), None) = (&key, &parts.key) {

@@ -41,6 +41,19 @@ impl fmt::Display for Declined {
     }
 }
 
+/// What several types have, for each other only.
+#[rpc_group]
+struct Sealed;
+
+#[rpc_group_impl]
+impl Sealed {
+    #[rpc]
+    #[protected]
+    async fn seal(&self, text: String) -> Result<String, Never> {
+        Ok(format!("sealed {text}"))
+    }
+}
+
 /// The one who is asked.
 #[entity(name = "bank", state = i64)]
 #[derive(Clone)]
@@ -50,7 +63,7 @@ struct Bank {
     open: Arc<Semaphore>,
 }
 
-#[entity_impl]
+#[entity_impl(rpc_groups(Sealed))]
 impl Bank {
     #[rpc(persisted)]
     pub async fn pay(&self, balance: &mut i64, amount: i64) -> Result<i64, Declined> {
@@ -137,6 +150,8 @@ impl Order {
 
     #[rpc]
     pub async fn audited(&self, context: &mut Context) -> Result<i64, String> {
+        let sealed = context.call(self.bank.inside().seal("main", &"it".to_owned())).await;
+        assert_eq!(sealed.map_err(|error| error.to_string())?, "sealed it");
         let audit = context.call(self.bank.inside().audit("main")).await;
         audit.map_err(|error| error.to_string())
     }
@@ -194,7 +209,7 @@ impl Rig {
     async fn new(place: Place) -> Self {
         let world = World::new(place).await;
         let bank = Bank { asked: Arc::default(), begun: semaphore(), open: semaphore() };
-        let client = bank.clone().register(&world.host).unwrap();
+        let client = bank.clone().register(&world.host, Sealed).unwrap();
         let order = Order { bank: client, answers: Arc::default(), begun: semaphore(), open: semaphore() };
         let orders = order.clone().register(&world.host).unwrap();
         Self { world, bank, order, orders }
@@ -275,7 +290,7 @@ async fn a_call_goes_on_after_a_crash_where_it_was(place: Place) {
     let host = world.host.clone();
     host.shutdown(Duration::ZERO).await;
     let world = world.restart(Options::default()).await;
-    let client = bank.clone().register(&world.host).unwrap();
+    let client = bank.clone().register(&world.host, Sealed).unwrap();
     let orders = Order { bank: client.clone(), ..order.clone() }.register(&world.host).unwrap();
     order.begun.acquire().await.unwrap().forget();
     order.open.add_permits(1);
