@@ -25,6 +25,8 @@ mod pauses;
 #[path = "transport/proxy.rs"]
 #[allow(dead_code, reason = "the tests of the transport use the rest")]
 mod proxy;
+#[path = "fault/refusals.rs"]
+mod refusals;
 #[path = "fault/rig.rs"]
 mod rig;
 #[path = "fault/runner.rs"]

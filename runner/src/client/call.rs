@@ -14,7 +14,8 @@ use super::{EntityClient, Error, Pending};
 use crate::entity::reach::Target;
 use crate::entity::{self, Delivered, Want};
 use crate::message::{
-    EntityAddress, Envelope, Headers, IdempotencyKey, RequestId, Snowflake, TraceContext, Uninterruptible,
+    EntityAddress, Envelope, Headers, IdempotencyKey, Outcome, RequestId, Snowflake, TraceContext,
+    Uninterruptible,
 };
 use crate::shard::GroupName;
 
@@ -118,7 +119,10 @@ impl<T, E> Call<T, E> {
         let id = request.envelope.id;
         let stored = match client.router.request(request).await? {
             Delivered::Accepted(first) => first,
-            Delivered::Ended(_) => id,
+            Delivered::Ended(Outcome::Success(_)) => id,
+            // What keeps another runner from taking a message comes as the end of it.
+            Delivered::Ended(Outcome::Failure(failure)) => return Err(entity::Error::Failed(failure)),
+            Delivered::Ended(Outcome::Defect(defect)) => return Err(entity::Error::Defect(defect)),
         };
         Ok(client.request_id(&address, stored))
     }

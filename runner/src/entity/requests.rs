@@ -133,6 +133,14 @@ impl Requests {
         }
     }
 
+    /// Tells all who wait for a request. Others may still come to wait for it.
+    pub(super) fn tell(&mut self, id: Snowflake, answer: &Answer) {
+        let waiters = self.tracked.get_mut(&id).map(|tracked| std::mem::take(&mut tracked.waiters));
+        for waiter in waiters.into_iter().flatten() {
+            waiter.answer(answer.clone());
+        }
+    }
+
     /// Forgets a request and tells all who wait for it.
     pub(super) fn answer(&mut self, id: Snowflake, answer: &Answer) {
         if answer.is_ok() {

@@ -101,15 +101,17 @@ pub(super) async fn run(
             },
         };
         let failed = before.saturating_add(1);
-        job.origin = Origin::Stored { attempt: failed };
+        job.origin = Origin::Stored { attempt: before };
         let retry = method.retry.unwrap_or(shard.options().retry);
         let Next::After(pause) = retry.next(failed, rand::random()) else { return Done::GivenUp(job, error) };
         tracing::debug!(entity = %me.address, request = %job.id(), failed, error, "an attempt failed");
         let due = std::time::SystemTime::now() + pause;
         let attempt = Change::Attempt(Attempt { request: job.id(), attempt: failed, due, error });
         if let Err(error) = shard.commit(Write::one(shard.fence.clone(), attempt)).await {
+            // An attempt that could not even be noted does not count.
             return Done::Broken(job, error);
         }
+        job.origin = Origin::Stored { attempt: failed };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = shard.closing.cancelled() => return Done::Parked(job),

@@ -328,6 +328,11 @@ impl Shard {
         }
     }
 
+    /// A stored request does not get on. Those who wait for it are told why; it stays under way.
+    pub(super) fn tell(&self, id: Snowflake, error: Error) {
+        self.requests().tell(id, &Err(error));
+    }
+
     /// A request was there already: its callers get the reply of the first, or wait for it.
     pub(super) fn duplicate(self: &Arc<Self>, job: Job, committed: Committed) {
         match committed {

@@ -366,6 +366,11 @@ impl Turn {
                 job.reruns += 1;
                 self.again.push_back(job);
             }
+            // It is stored and will be run, so it keeps its place: what came later must not overtake it. Those who wait are told.
+            error if error.may_pass() && matches!(job.origin, Origin::Stored { .. }) => {
+                self.shard.tell(job.id(), error.into());
+                self.again.push_back(job);
+            }
             error => self.shard.refuse(job, Error::Store(error)),
         }
     }

@@ -164,6 +164,11 @@ impl Error {
         }
     }
 
+    /// Whether the same may work when the database is well again.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Unknown { .. })
+    }
+
     pub(super) fn corrupt(
         what: &'static str,
         source: impl std::error::Error + Send + Sync + 'static,

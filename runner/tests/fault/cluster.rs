@@ -36,6 +36,21 @@ pub struct Cluster {
     _turn: MutexGuard<'static, ()>,
 }
 
+/// What all runners are told.
+pub struct Settings {
+    pub timing: Timing,
+    /// How long a request is followed while its shard moves.
+    pub patience: Duration,
+    /// How long a write goes on trying while the database is in trouble.
+    pub database_patience: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { timing: Timing::default(), patience: PATIENCE, database_patience: Duration::from_secs(30) }
+    }
+}
+
 pub fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -48,17 +63,11 @@ pub fn locks(duration: Duration) -> Timing {
 impl Cluster {
     /// Three runners that share all shards.
     pub async fn start(timing: Timing) -> Self {
-        let cluster = Self::start_with(timing, PATIENCE, async |_, at| at).await;
-        cluster.settled().await;
-        cluster
+        Self::start_with(Settings { timing, ..Settings::default() }, async |_, at| at).await
     }
 
-    /// The same with another patience of requests, and runners that are reached elsewhere than where they listen.
-    pub async fn start_with(
-        timing: Timing,
-        patience: Duration,
-        reach: impl AsyncFn(&str, SocketAddr) -> SocketAddr,
-    ) -> Self {
+    /// The same with runners that are told other things, and reached elsewhere than where they listen.
+    pub async fn start_with(settings: Settings, reach: impl AsyncFn(&str, SocketAddr) -> SocketAddr) -> Self {
         let turn = TURN.lock().await;
         let server = Server::start(postgres::Options::default()).await.unwrap();
         let url = server.database().await.unwrap().url;
@@ -67,8 +76,9 @@ impl Cluster {
             name: "clients".to_owned(),
             database: url.clone(),
             leases: leases.at,
-            timing,
-            patience,
+            timing: settings.timing,
+            patience: settings.patience,
+            database_patience: settings.database_patience,
             serves: false,
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -80,6 +90,7 @@ impl Cluster {
         for name in ["a", "b", "c"] {
             cluster.add_at(name, &reach).await;
         }
+        cluster.settled().await;
         cluster
     }
 

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use cleat_testing::postgres::Shutdown;
 
 use crate::audit;
-use crate::cluster::{Cluster, PATIENCE, locks, millis};
+use crate::cluster::{Cluster, Settings, locks, millis};
 use crate::load::Load;
 use crate::proxy::Proxy;
 
@@ -54,8 +54,8 @@ async fn a_network_that_is_cut_for_a_while_moves_no_shard_and_loses_no_message()
         proxies.lock().unwrap().insert(name.to_owned(), proxy);
         address
     };
-    let cluster = Cluster::start_with(locks(millis(6000)), PATIENCE, reach).await;
-    cluster.settled().await;
+    let settings = Settings { timing: locks(millis(6000)), ..Settings::default() };
+    let cluster = Cluster::start_with(settings, reach).await;
     let proxies = proxies.into_inner().unwrap();
     let before = audit::owners(&cluster.url).await.unwrap();
     let load = Load::start(&cluster, 6);
@@ -83,5 +83,24 @@ async fn a_network_that_is_cut_for_a_while_moves_no_shard_and_loses_no_message()
     load.goes_on(10).await;
     assert_eq!(audit::owners(&cluster.url).await.unwrap(), before);
     load.stop().await.check(&cluster).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_away_for_longer_than_anybody_waits_mixes_nothing_up() {
+    let database_patience = millis(2000);
+    let settings = Settings { timing: locks(millis(6000)), database_patience, ..Settings::default() };
+    let mut cluster = Cluster::start_with(settings, async |_, at| at).await;
+    let load = Load::start(&cluster, 10);
+    for _ in 0..3 {
+        load.goes_on(10).await;
+        cluster.server.stop(Shutdown::Immediate).await.unwrap();
+        tokio::time::sleep(millis(4000)).await;
+        cluster.server.start_again().await.unwrap();
+    }
+    load.goes_on(10).await;
+    let notes = load.stop().await;
+    assert!(!notes.failures.is_empty(), "it was away for longer than runners wait for it");
+    notes.check(&cluster).await;
     cluster.stop().await;
 }

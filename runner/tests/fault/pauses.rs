@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cleat_runner::message::{EntityAddress, Envelope, Headers, Outcome, Snowflake, Uninterruptible, codec};
 use cleat_runner::shard::{GroupName, Instance, ShardMap};
 use cleat_runner::transport::{self, Address, Identity, Peers, SharedToken};
 
 use crate::audit;
-use crate::cluster::{Cluster, PATIENCE, locks, millis};
+use crate::cluster::{Cluster, PATIENCE, Settings, locks, millis};
 use crate::list::Seen;
 use crate::load::Load;
 use crate::runner::SHARDS;
@@ -116,9 +115,8 @@ async fn a_runner_that_stood_still_answers_no_read_from_its_old_memory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_request_that_may_have_run_nobody_says_that_it_was_not() {
     // Longer than the test: nobody takes over.
-    let patience = Duration::from_secs(5);
-    let mut cluster = Cluster::start_with(locks(PATIENCE), patience, async |_, at| at).await;
-    cluster.settled().await;
+    let settings = Settings { timing: locks(PATIENCE), patience: millis(5000), ..Settings::default() };
+    let mut cluster = Cluster::start_with(settings, async |_, at| at).await;
     let load = Load::start(&cluster, 8);
     load.goes_on(10).await;
     cluster.runner("b").process.pause().await.unwrap();

@@ -27,6 +27,8 @@ pub struct Orders {
     pub timing: Timing,
     /// How long a request is followed while its shard moves.
     pub patience: Duration,
+    /// How long a write goes on trying while the database is in trouble.
+    pub database_patience: Duration,
     /// Whether it takes shards.
     pub serves: bool,
 }
@@ -37,6 +39,7 @@ pub async fn start(orders: &Orders, listener: TcpListener, address: Address) -> 
     let store = PostgresStore::open(postgres::Options {
         groups: vec![(GroupName::default(), SHARDS)],
         connections: 4,
+        patience: orders.database_patience,
         ..postgres::Options::new(&orders.database, instance.clone())
     })
     .await
