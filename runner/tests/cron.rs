@@ -13,21 +13,26 @@ use cleat_runner::message::EntityType;
 use cleat_runner::prelude::*;
 use nodes::{PATIENCE, Runner, World, owner_of, settled, until};
 
+#[derive(Default, Serialize, Deserialize)]
+struct Seen {
+    ticks: Vec<String>,
+}
+
 /// Notes the ticks that it is told of, in order.
-#[entity(name = "log", state = Vec<String>)]
+#[entity(name = "log", state = Seen)]
 struct Log;
 
 #[entity_impl]
 impl Log {
     #[rpc(persisted)]
-    pub async fn note(&self, ticks: &mut Vec<String>, context: &Context) -> Result<(), Never> {
-        ticks.push(context.headers()[cron::SCHEDULED].clone());
+    pub async fn note(&self, seen: &mut Seen, context: &Context) -> Result<(), Never> {
+        seen.ticks.push(context.headers()[cron::SCHEDULED].clone());
         Ok(())
     }
 
     #[rpc]
-    pub async fn ticks(&self, ticks: &Vec<String>) -> Result<Vec<String>, Never> {
-        Ok(ticks.clone())
+    pub async fn ticks(&self, seen: &Seen) -> Result<Vec<String>, Never> {
+        Ok(seen.ticks.clone())
     }
 }
 

@@ -81,7 +81,7 @@ impl Schedule {
         };
         let fields: Vec<&str> = full.split_whitespace().collect();
         let (second, rest, year) = match fields.as_slice() {
-            [rest @ ..] if rest.len() == 5 => ("0", rest, "*"),
+            rest if rest.len() == 5 => ("0", rest, "*"),
             [second, rest @ ..] if rest.len() == 5 => (*second, rest, "*"),
             [second, rest @ .., year] if rest.len() == 5 => (*second, rest, *year),
             _ => return Err(InvalidSchedule::Fields { text: text.to_owned(), fields: fields.len() }),
