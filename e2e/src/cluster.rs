@@ -23,7 +23,7 @@ pub struct Cluster(Kind);
 #[derive(Debug)]
 enum Kind {
     // The node is dropped first.
-    Own { node: Node, plane: ControlPlane },
+    Own { node: Node, plane: Box<ControlPlane> },
     Given { kubeconfig: PathBuf },
 }
 
@@ -49,7 +49,7 @@ impl Cluster {
             begun.elapsed().as_secs_f64(),
             plane.kubeconfig().display()
         ));
-        Ok(Self(Kind::Own { node, plane }))
+        Ok(Self(Kind::Own { node, plane: Box::new(plane) }))
     }
 
     async fn start_node(plane: &mut ControlPlane) -> Result<Node> {
