@@ -166,6 +166,9 @@ impl Driver {
                 && let (Some(function), Some(entry)) = (&mut self.function, self.backlog.pop_front())
             {
                 self.quiet_since = Instant::now();
+                if let Event::ChildEnded { step, .. } = &entry.event {
+                    self.children.remove(step);
+                }
                 turn = function.deliver(entry);
             }
             match turn {
@@ -477,10 +480,11 @@ impl Driver {
         std::mem::take(&mut self.owed)
     }
 
-    /// Signals and promises that are in the journal and that the function was not told of.
-    pub(super) fn undelivered(&mut self) -> Vec<Event> {
+    /// Signals and promises that are in the journal and that the function was not told of. Nobody may write meanwhile.
+    pub(super) fn undelivered(&mut self) -> Result<Vec<Event>, Leave> {
+        self.take_written()?;
         let told = |event: &Event| matches!(event, Event::Signal { .. } | Event::Promise { .. } | Event::Cancel(_));
-        self.backlog.drain(..).map(|entry| entry.event).filter(told).collect()
+        Ok(self.backlog.drain(..).map(|entry| entry.event).filter(told).collect())
     }
 
     pub(super) fn function(&self) -> Option<&Function> {

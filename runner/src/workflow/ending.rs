@@ -39,13 +39,9 @@ impl Driver {
 
     /// What children are told whose parent does not wait for them any more.
     fn children_left(&mut self) -> Result<Vec<Message>, Leave> {
+        // Those that have ended are not among them any more.
         let children = std::mem::take(&mut self.children);
-        let waits = |step| {
-            let function = self.function();
-            function.is_some_and(|function| function.context().state().machine.open(step).is_some_and(|open| open.is_waiting()))
-        };
-        let left: Vec<_> = children.into_iter().filter(|(step, _)| waits(*step)).collect();
-        let told = left.iter().map(|(_, child)| self.shard.cancel_of(child));
+        let told = children.values().map(|child| self.shard.cancel_of(child));
         Ok(told.collect::<Result<Vec<_>, _>>().map_err(Leave::Failed)?.into_iter().flatten().collect())
     }
 
@@ -59,7 +55,7 @@ impl Driver {
         summary.problem = None;
         let unread = self.function().map(|function| function.context().state().machine.unread());
         // What was written and not delivered goes along, too.
-        let late = self.undelivered();
+        let late = self.undelivered()?;
         let signals = unread
             .unwrap_or_default()
             .into_iter()

@@ -289,10 +289,14 @@ fn plan() -> impl Strategy<Value = Plan> {
         Just(Plan::Sleep),
         (0..2u8).prop_map(Plan::Signal)
     ];
-    leaf.prop_recursive(4, 40, 6, |inner| {
+    leaf.prop_recursive(4, 24, 6, |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..6).prop_map(Plan::Each),
-            proptest::collection::vec(inner.clone(), 0..40).prop_map(Plan::All),
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6),
+                proptest::collection::vec(any::<u8>().prop_map(Plan::Act), 31..40)
+            ]
+            .prop_map(Plan::All),
             (inner.clone(), inner).prop_map(|(a, b)| Plan::Race(Box::new(a), Box::new(b))),
         ]
     })
@@ -351,7 +355,7 @@ fn live(plan: Plan, mut chance: impl FnMut(usize) -> usize) -> (Vec<Entry>, Vec<
     let mut function = begin(&workflow, &[]);
     let mut turn = function.turn();
     let (mut journal, mut said) = (Vec::new(), vec![log.lock().unwrap().clone()]);
-    while turn == Turn::Waiting && journal.len() < 500 {
+    while turn == Turn::Waiting && journal.len() < 100 {
         let mut owed = function.context().state().machine.take_owed();
         let events: Vec<Event> = function
             .context()
@@ -384,6 +388,8 @@ fn live(plan: Plan, mut chance: impl FnMut(usize) -> usize) -> (Vec<Entry>, Vec<
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn live_is_replay(plan in plan(), seed in proptest::collection::vec(any::<u16>(), 1..50)) {
         let mut draws = seed.into_iter().cycle();
