@@ -57,6 +57,8 @@ async fn a_thousand_sleepers_wake_in_time() {
     let client = flow(&world.host, move |context, _| {
         let late = Arc::clone(&noted);
         async move {
+            // All are there before the first one sleeps.
+            context.signal("go").await;
             let until = context.now() + Duration::from_secs(1);
             context.sleep(Duration::from_secs(1)).await;
             // Only in a test: a workflow does not look at a clock.
@@ -65,6 +67,11 @@ async fn a_thousand_sleepers_wake_in_time() {
         }
     });
     start_all(&client, 1000).await;
+    let signals = (0..1000).map(|n| {
+        let client = &client;
+        async move { client.signal(format!("s-{n}"), "go", &()).await.unwrap() }
+    });
+    futures::stream::iter(signals).buffer_unordered(256).for_each(|()| async {}).await;
     until("all have woken", async || late.lock().unwrap().len() == 1000).await;
     let mut late = late.lock().unwrap().clone();
     late.sort();
