@@ -336,13 +336,26 @@ fn register(name: &Ident, groups: &[Path]) -> TokenStream {
                 runtime: &(impl ::cleat_runner::workflow::Runtime + ?Sized),
                 #(#parameters: #groups,)*
             ) -> ::core::result::Result<#client, ::cleat_runner::entity::InvalidDefinition> {
+                self.service(#(#parameters),*)?.register(runtime)
+            }
+
+            /// This workflow as an engine or a test runs it.
+            ///
+            /// # Errors
+            /// Its name or that of its shard group is malformed.
+            pub fn service(
+                self,
+                #(#parameters: #groups,)*
+            ) -> ::core::result::Result<
+                ::cleat_runner::workflow::Service<#name>,
+                ::cleat_runner::entity::InvalidDefinition,
+            > {
                 let this = ::std::sync::Arc::new(self);
                 let groups = (#(::std::sync::Arc::new(#parameters),)*);
                 ::cleat_runner::workflow::Service::<#name>::new(move |context, input| {
                     let run = #run { this: ::std::sync::Arc::clone(&this), context, groups: groups.clone() };
                     ::std::boxed::Box::pin(async move { run.execute(input).await })
-                })?
-                .register(runtime)
+                })
             }
         }
     }

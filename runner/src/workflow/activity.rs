@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::journal::Step;
 use super::tx::Tx;
-use crate::message::codec::time::to_millis;
 use crate::message::{EntityAddress, Failure, Outcome, Snowflake, codec};
 
 /// How an activity is tried.
@@ -154,7 +153,7 @@ impl Backoff {
 }
 
 pub(super) fn millis(duration: Duration) -> i64 {
-    to_millis(std::time::SystemTime::UNIX_EPOCH + duration)
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// An activity that a function asks for.

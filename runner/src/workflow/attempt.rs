@@ -57,6 +57,8 @@ impl Attempt {
         let Self { address, run, step, attempt, progress, since, cancel, store, options, work, inbox } = self;
         let tx = Tx::new(Some(store));
         let (beat, mut beats) = watch::channel(None);
+        // Kept here as well, since an activity that drops its context is not over.
+        let beat = Arc::new(beat);
         let context = Context {
             address,
             run,
@@ -64,7 +66,7 @@ impl Attempt {
             attempt,
             tx: tx.clone(),
             progress: progress.clone(),
-            beat: Arc::new(beat),
+            beat: Arc::clone(&beat),
             cancel: cancel.clone(),
         };
         let ends = options.ends(since).map(from_millis);
@@ -94,6 +96,7 @@ impl Attempt {
             }
             (Err(_), None) => None,
         };
+        drop(beat);
         let progress = beats.borrow_and_update().clone().or(progress);
         Tried { step, result, transaction, progress }
     }
@@ -118,7 +121,7 @@ async fn silence(limit: Option<Duration>, mut beats: watch::Receiver<Option<Byte
     loop {
         match tokio::time::timeout(limit, beats.changed()).await {
             Ok(Ok(())) => {}
-            // It has gone away, so it is silent for good, but not for long: whoever waits for its end gets it now.
+            // Nobody can say anything any more.
             Ok(Err(_)) => return std::future::pending().await,
             Err(_) => return limit,
         }

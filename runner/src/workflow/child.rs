@@ -3,21 +3,44 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::client::digest;
+use super::context::About;
 use super::journal::Step;
-use crate::message::{EntityAddress, Snowflake};
+use crate::message::{EntityAddress, EntityId, Snowflake};
 use crate::shard::GroupName;
 
 /// A workflow that is to be started by another one.
 #[derive(Debug, Clone)]
 pub struct Child {
-    /// Who it will be.
+    /// Who it will be. Until it is named, its id is its parent's.
     pub address: EntityAddress,
+    /// Whether it has an id of its own.
+    pub named: bool,
     /// The shard group that it lives in.
     pub group: GroupName,
     /// What its function is given.
     pub input: Bytes,
     /// What becomes of it when its parent ends, or does not wait for it any more.
     pub policy: Policy,
+}
+
+/// The longest id of a parent that is part of its child's. A longer one is part of it as a digest.
+const LONGEST: usize = 512;
+
+impl Child {
+    /// Gives it an id, if it has none: its parent's, with the run and the step that start it.
+    pub(super) fn name(&mut self, parent: &About, step: Step) {
+        if self.named {
+            return;
+        }
+        let id = parent.address.id.as_str();
+        let id = if id.len() > LONGEST { digest(id.as_bytes()) } else { id.to_owned() };
+        // Short enough by then, so it is one.
+        if let Ok(id) = EntityId::new(&format!("{id}:{}:{step}", parent.run)) {
+            self.address.id = id;
+        }
+        self.named = true;
+    }
 }
 
 /// What becomes of a child whose parent ends, or does not wait for it any more.

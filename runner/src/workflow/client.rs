@@ -109,7 +109,7 @@ impl Key {
 }
 
 /// 128 bits of a digest: nobody finds two that collide.
-fn digest(bytes: &[u8]) -> String {
+pub(super) fn digest(bytes: &[u8]) -> String {
     let mut hash = Sha256::new();
     hash.update(b"cleat.execution.1");
     hash.update(bytes);
@@ -402,6 +402,17 @@ impl<W: Execute> Client<W> {
     pub async fn history(&self, id: impl AsRef<str>) -> Result<Vec<Entry>, entity::Error> {
         let stored = self.stored(id.as_ref()).await?;
         Ok(read_journal(self.host.store(), stored.execution.run).await?)
+    }
+
+    /// All that a replay needs to know of an execution, to be kept and run against new code; see [`test`](super::test).
+    ///
+    /// # Errors
+    /// `NoSuchExecution`, or the store's.
+    pub async fn recording(&self, id: impl AsRef<str>) -> Result<super::test::Recording, entity::Error> {
+        let stored = self.stored(id.as_ref()).await?;
+        let entries = read_journal(self.host.store(), stored.execution.run).await?;
+        let seed = summary(&stored)?.seed;
+        Ok(super::test::Recording::new(stored.execution, seed, entries))
     }
 
     /// A page of executions, newest first: those in one of these phases, or all if there are none, that began in a span of time.

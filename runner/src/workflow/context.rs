@@ -208,12 +208,6 @@ impl Context {
         self.ask(Asked::new(Kind::Child, child.address.entity_type.as_str()), Work::Child(child))
     }
 
-    /// The address that a child has which is not given one: its parent's, its run and a number.
-    pub(super) fn child_id(&self) -> String {
-        let step = self.state().machine.steps_asked();
-        format!("{}:{}:{step}", self.id(), self.0.about.run)
-    }
-
     /// Comes back when the execution is cancelled. From this call on the function looks after that itself, and is not stopped.
     pub fn cancelled(&self) -> Cancelled {
         self.state().shielded = true;

@@ -357,7 +357,9 @@ impl Desk {
         let (known, present) = match shard.present(address) {
             Some(resident) => {
                 let lease = resident.lease().await;
-                (lease.row().map(|row| (row.phase, row.summary.clone())), !lease.tail().gone)
+                let present = !lease.tail().gone;
+                let row = lease.row().filter(|_| present);
+                (row.map(|row| (row.phase, row.summary.clone())), present)
             }
             None => (None, false),
         };

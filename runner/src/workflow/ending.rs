@@ -21,22 +21,14 @@ impl Driver {
         let mut sends = self.children_left()?;
         if let Some(parent) = &row.summary.parent {
             let told = ChildEnded { run: parent.run, step: parent.step, outcome: outcome.clone() };
-            sends.push(
-                self.shard
-                    .message(&parent.address, &parent.group, METHOD_CHILD_ENDED, &told)
-                    .map_err(Leave::Failed)?,
-            );
+            sends.push(self.shard.message(&parent.address, &parent.group, METHOD_CHILD_ENDED, &told).map_err(Leave::Failed)?);
         }
         let mut summary = self.summarise(&row);
         summary.outcome = Some(outcome.clone());
         summary.problem = None;
         let becoming = Becoming { phase, active: false, summary };
-        let entries = self
-            .take_owed()
-            .into_iter()
-            .chain([Event::Ended { outcome: outcome.clone() }])
-            .map(Entry::now)
-            .collect();
+        let entries =
+            self.take_owed().into_iter().chain([Event::Ended { outcome: outcome.clone() }]).map(Entry::now).collect();
         let writing = Writing { entries, row: Some(becoming), timer: Some(Wake::Never) };
         self.write(writing, sends).await?;
         // First it leaves, so that whoever still finds it here is told of the end.
@@ -47,15 +39,9 @@ impl Driver {
 
     /// What children are told whose parent does not wait for them any more.
     fn children_left(&mut self) -> Result<Vec<Message>, Leave> {
+        // Those that have ended are not among them any more.
         let children = std::mem::take(&mut self.children);
-        let waits = |step| {
-            let function = self.function();
-            function.is_some_and(|function| {
-                function.context().state().machine.open(step).is_some_and(|open| open.is_waiting())
-            })
-        };
-        let left: Vec<_> = children.into_iter().filter(|(step, _)| waits(*step)).collect();
-        let told = left.iter().map(|(_, child)| self.shard.cancel_of(child));
+        let told = children.values().map(|child| self.shard.cancel_of(child));
         Ok(told.collect::<Result<Vec<_>, _>>().map_err(Leave::Failed)?.into_iter().flatten().collect())
     }
 
@@ -69,7 +55,7 @@ impl Driver {
         summary.problem = None;
         let unread = self.function().map(|function| function.context().state().machine.unread());
         // What was written and not delivered goes along, too.
-        let late = self.undelivered();
+        let late = self.undelivered()?;
         let signals = unread
             .unwrap_or_default()
             .into_iter()
@@ -88,11 +74,7 @@ impl Driver {
             Change::Journal {
                 run: to,
                 from: 0,
-                entries: entries
-                    .iter()
-                    .map(Entry::encode)
-                    .collect::<Result<_, _>>()
-                    .map_err(Leave::Failed)?,
+                entries: entries.iter().map(Entry::encode).collect::<Result<_, _>>().map_err(Leave::Failed)?,
             },
         ];
         changes.extend(sends.iter().cloned().map(Change::Send));
@@ -114,7 +96,8 @@ impl Driver {
     ) -> Result<Option<Failed>, Leave> {
         let mut lease = self.lease().await?;
         let entries = self.take_owed().into_iter().chain([event]).map(Entry::now).collect();
-        let changes = lease.write(Writing { entries, ..Writing::default() }).map_err(Leave::Failed)?;
+        let changes =
+            lease.write(Writing { entries, ..Writing::default() }).map_err(Leave::Failed)?;
         let write = Write { fence: self.shard.fence.clone(), changes };
         match transaction.commit(write).await {
             Ok(Committed::Applied) => {

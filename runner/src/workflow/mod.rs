@@ -27,6 +27,7 @@ mod shard;
 mod steps;
 mod summary;
 mod tail;
+pub mod test;
 mod tx;
 mod wait;
 mod waker;

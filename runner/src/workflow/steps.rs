@@ -256,9 +256,10 @@ impl<W: Execute> ChildStep<W> {
     fn new(context: &Context, input: &W::Input) -> Self {
         let child = W::definition().map_err(|error| malformed(&error)).and_then(|definition| {
             let input = codec::encode(input).map_err(|error| malformed(&error))?;
-            let address = EntityAddress::new(definition.entity_type.as_str(), &context.child_id())
-                .map_err(|error| malformed(&error))?;
-            Ok(Child { address, group: definition.group, input: input.into(), policy: Policy::default() })
+            let address =
+                EntityAddress { entity_type: definition.entity_type, id: context.about().address.id.clone() };
+            let (group, policy) = (definition.group, Policy::default());
+            Ok(Child { address, named: false, group, input: input.into(), policy })
         });
         Self { context: context.clone(), child, gives: PhantomData }
     }
@@ -276,7 +277,7 @@ impl<W: Execute> ChildStep<W> {
         self.child = self.child.and_then(|child| {
             let address = EntityAddress::new(child.address.entity_type.as_str(), id)
                 .map_err(|error| malformed(&error))?;
-            Ok(Child { address, ..child })
+            Ok(Child { address, named: true, ..child })
         });
         self
     }

@@ -30,9 +30,12 @@ impl Future for Asking {
     fn poll(mut self: Pin<&mut Self>, task: &mut task::Context<'_>) -> Poll<Outcome> {
         let this = &mut *self;
         let mut state = this.context.state();
-        if let Some((asked, work)) = this.asked.take() {
+        if let Some((asked, mut work)) = this.asked.take() {
             // A step that does not match its journal blocks the execution: nobody is told anything any more.
             let Ok(step) = state.machine.ask(asked) else { return Poll::Pending };
+            if let Work::Child(child) = &mut work {
+                child.name(this.context.about(), step);
+            }
             state.work.insert(step, work);
             this.step = Some(step);
         }
