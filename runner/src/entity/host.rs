@@ -1,26 +1,28 @@
 //! Runs the entities of the shards that this runner owns.
 
+mod admission;
+mod work;
+
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::chain::{self, Chain};
 use super::home::{Home, Routing};
-use super::job::{Answer, Caller, Delivered, ReplyTo, Request, Waiter, Want};
+use super::job::{Answer, Delivered, ReplyTo, Request};
 use super::registry::Registry;
 use super::shard::Shard;
-use super::stream::{self, Limits};
-use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, RegistrationEvent, Retry, Visibility};
+use super::stream::Limits;
+use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, RegistrationEvent, Retry};
 use crate::client::Router;
 use crate::message::snowflake::{Exhausted, Generator};
 use crate::message::{EntityType, Outcome, RequestId, Snowflake};
 use crate::shard::{Fence, GroupName, ShardId, ShardMap};
-use crate::store::{self, Message, Page, Store, Wake};
+use crate::store::{self, Message, Store};
 
 /// What holds for every type of entity that says nothing else.
 #[derive(Debug, Clone)]
@@ -88,9 +90,6 @@ pub(super) struct Inner {
 
 /// Tells the owner of a shard elsewhere that there is something to read. Whether it could be told.
 type Hint = Box<dyn Fn(&ShardId) -> bool + Send + Sync>;
-
-/// Messages that are loaded in one statement.
-const PAGE: u32 = 1000;
 
 impl Host {
     /// A host without any shards. It listens for wakes of the store until it is stopped.
@@ -368,183 +367,6 @@ impl Inner {
         self.shards.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    fn deliver(self: &Arc<Self>, request: Request, reply_to: ReplyTo) {
-        let entity_type = &request.envelope.address.entity_type;
-        let Some(kind) = self.registry.get(entity_type) else {
-            // It may be registered any moment: runners start before their types are all there.
-            let inner = Arc::clone(self);
-            self.tasks.spawn(async move {
-                let entity_type = request.envelope.address.entity_type.clone();
-                let shard = ShardId::new(GroupName::default(), 0);
-                let waiter = Waiter::new(request.want, shard, reply_to);
-                let registered = tokio::select! {
-                    kind = inner.registry.wait(&entity_type, inner.options.registration) => kind,
-                    () = inner.stop.cancelled() => None,
-                };
-                match registered {
-                    Some(_) => inner.deliver_known(request, waiter),
-                    None => waiter.answer(Err(Error::UnknownType(entity_type))),
-                }
-            });
-            return;
-        };
-        let group = &kind.definition().group;
-        let Some(map) = self.map(group) else {
-            let waiter = Waiter::new(request.want, ShardId::new(group.clone(), 0), reply_to);
-            return waiter.answer(Err(store::Error::NoSuchGroup(group.clone()).into()));
-        };
-        let shard = map.shard_of(request.envelope.address.id.as_str());
-        let waiter = Waiter::new(request.want, shard, reply_to);
-        self.deliver_known(request, waiter);
-    }
-
-    fn deliver_known(self: &Arc<Self>, request: Request, waiter: Waiter) {
-        match self.admit(&request) {
-            Ok((kind, shard, message)) => shard.deliver(&kind, message, request.resent, waiter),
-            Err(error) => waiter.answer(Err(error)),
-        }
-    }
-
-    /// Checks a request against its type's definition, and finds its shard.
-    fn admit(&self, request: &Request) -> Result<(Arc<super::registry::Kind>, Arc<Shard>, Message), Error> {
-        let envelope = &request.envelope;
-        let entity_type = &envelope.address.entity_type;
-        let kind = self.registry.get(entity_type).ok_or_else(|| Error::UnknownType(entity_type.clone()))?;
-        let definition = kind.definition();
-        let method = definition.methods.get(&envelope.method).ok_or_else(|| Error::UnknownMethod {
-            entity_type: entity_type.clone(),
-            method: envelope.method.clone(),
-        })?;
-        let allowed = match method.visibility {
-            Visibility::Public => true,
-            Visibility::Protected => request.caller == Caller::Inside,
-            Visibility::Private => false,
-        };
-        if !allowed {
-            return Err(Error::NotPermitted {
-                entity_type: entity_type.clone(),
-                method: envelope.method.clone(),
-                private: method.visibility == Visibility::Private,
-            });
-        }
-        stream::check(request, method)?;
-        // A key that was made for an entity's call is for methods that have use for it.
-        let derived = request.caller == Caller::Inside && envelope.headers.contains_key(chain::DERIVED);
-        let wants_store = envelope.deliver_at.is_some() || (envelope.key.is_some() && !derived);
-        if method.delivery == Delivery::Volatile && wants_store {
-            return Err(Error::NotPersisted {
-                entity_type: entity_type.clone(),
-                method: envelope.method.clone(),
-            });
-        }
-        let group = definition.group.clone();
-        let map = self.map(&group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
-        let id = map.shard_of(envelope.address.id.as_str());
-        let shard = self.shard(&id).ok_or(Error::NotHere(id))?;
-        let mut message =
-            Message { envelope: envelope.clone(), group, seq: self.ids.next()?, resent: request.resent };
-        message.envelope.persisted = method.delivery == Delivery::Persisted;
-        if !message.envelope.persisted {
-            message.envelope.key = None;
-        }
-        match request.caller {
-            Caller::Inside => drop(message.envelope.headers.remove(chain::DERIVED)),
-            Caller::Outside => Chain::strip(&mut message.envelope),
-        }
-        if Chain::is_in(&message.envelope) {
-            let chain = Chain::of(&message.envelope);
-            if shard.is_deadlock(&chain, &kind, &message) {
-                let address = message.envelope.address;
-                return Err(Error::Deadlock { address, chain: Box::new(chain) });
-            }
-        }
-        Ok((kind, shard, message))
-    }
-
-    /// Loads the open work of shards that is due within the horizon.
-    async fn load(&self, shards: &[Arc<Shard>]) -> Result<(), store::Error> {
-        if shards.is_empty() {
-            return Ok(());
-        }
-        let by_id: HashMap<_, _> = shards.iter().map(|shard| (&shard.fence.shard, shard)).collect();
-        let ids: Vec<_> = by_id.keys().map(|id| (*id).clone()).collect();
-        // What ends while it is read is still in what was read.
-        let _loading: Vec<_> = shards.iter().map(|shard| shard.begin_loading()).collect();
-        let mut after = None;
-        loop {
-            let until = SystemTime::now() + self.options.horizon;
-            let page = self.store.open_messages(&ids, Page { until, after, limit: PAGE }).await?;
-            after = page.last().map(|stored| stored.message.seq);
-            let full = page.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
-            for stored in page {
-                // Later messages must come after those that an earlier owner took, whatever its clock said.
-                self.ids.observe(stored.message.seq);
-                let map = self.map(&stored.message.group);
-                let id = map.map(|map| map.shard_at(stored.message.envelope.address.slot()));
-                if let Some(shard) = id.and_then(|id| by_id.get(&id).copied()) {
-                    shard.load(stored);
-                }
-            }
-            if !full {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Loads one shard's open work in the background.
-    pub(super) fn reload(self: &Arc<Self>, shard: &Arc<Shard>) {
-        if !shard.begin_reload() {
-            return;
-        }
-        let (inner, shard) = (Arc::clone(self), Arc::clone(shard));
-        self.tasks.spawn(async move {
-            loop {
-                if let Err(error) = inner.load(std::slice::from_ref(&shard)).await {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "open work is read again with the next sweep"
-                    );
-                }
-                if !shard.end_reload() {
-                    return;
-                }
-            }
-        });
-    }
-
-    /// Messages were stored: those for shards that are served here go straight to their entities.
-    pub(super) fn sent(self: &Arc<Self>, messages: Vec<Message>) {
-        let mut elsewhere = Vec::new();
-        for message in messages {
-            let Some(map) = self.map(&message.group) else { continue };
-            let id = map.shard_at(message.envelope.address.slot());
-            let due = message.envelope.deliver_at;
-            match self.shard(&id) {
-                // Under a key it may have been stored before as another request, which only the database knows.
-                Some(shard) if message.envelope.key.is_some() => self.reload(&shard),
-                Some(shard) => shard.load(store::Stored { message, attempt: 0, due, error: None }),
-                None => elsewhere.push(id),
-            }
-        }
-        elsewhere.sort();
-        elsewhere.dedup();
-        if let Some(hint) = self.hint.get() {
-            elsewhere.retain(|shard| !hint(shard));
-        }
-        if elsewhere.is_empty() {
-            return;
-        }
-        let inner = Arc::clone(self);
-        self.tasks.spawn(async move {
-            if let Err(error) = inner.store.wake(&elsewhere).await {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "an owner finds new messages with its next sweep"
-                );
-            }
-        });
-    }
-
     /// A write was refused: the shard belongs to somebody else.
     pub(super) fn lose(&self, fence: &Fence) {
         let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
@@ -555,73 +377,5 @@ impl Inner {
         shard.discard();
         // Whoever watches ownership is told; in a single process nobody is.
         let _ = self.lost.send(fence.clone());
-    }
-
-    /// Prolongs the lease on the machine number, long before it runs out: a renewal that fails is made up for by the next.
-    async fn renew_machine(&self) {
-        match self.store.lease_machine().await {
-            Ok(span) if span.machine == self.ids.machine() => self.ids.extend(span.until),
-            Ok(_) => tracing::error!(
-                "the machine number of this runner's ids was lost: it gives out none when they run out"
-            ),
-            Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the machine number could not be renewed yet"
-                );
-            }
-        }
-    }
-
-    /// Listens for wakes, looks at all work now and then, and evicts what is idle.
-    async fn keep(self: Arc<Self>) {
-        let mut wakes = self.store.wakes();
-        let mut sweep = tokio::time::interval(self.options.sweep);
-        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        sweep.reset();
-        let mut renewal = tokio::time::interval(self.options.machine_renewal);
-        renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        renewal.reset();
-        let mut reap = tokio::time::interval(
-            (self.options.idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(15)),
-        );
-        reap.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            let shards = tokio::select! {
-                () = self.stop.cancelled() => return,
-                _ = reap.tick() => {
-                    let now = Instant::now();
-                    self.all_shards().iter().for_each(|shard| shard.reap(now));
-                    continue;
-                }
-                _ = renewal.tick() => {
-                    self.renew_machine().await;
-                    continue;
-                }
-                _ = sweep.tick() => self.all_shards(),
-                wake = wakes.recv() => match wake {
-                    Ok(Wake::Shard(id)) => self.shard(&id).into_iter().collect(),
-                    Ok(Wake::Everything) | Err(broadcast::error::RecvError::Lagged(_)) => self.all_shards(),
-                    Err(broadcast::error::RecvError::Closed) => return,
-                },
-            };
-            if let Err(error) = self.load(&shards).await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "open work could not be read");
-            }
-        }
-    }
-}
-
-/// What a caller of an entity wants, in short.
-impl Request {
-    /// A request from outside whose reply is wanted.
-    pub fn new(envelope: crate::message::Envelope) -> Self {
-        Self { envelope, caller: Caller::Outside, want: Want::Reply, resent: false }
-    }
-
-    /// The same, content with acceptance.
-    #[must_use]
-    pub fn one_way(self) -> Self {
-        Self { want: Want::Acceptance, ..self }
     }
 }

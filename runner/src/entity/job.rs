@@ -24,6 +24,19 @@ pub struct Request {
     pub resent: bool,
 }
 
+impl Request {
+    /// A request from outside whose reply is wanted.
+    pub fn new(envelope: Envelope) -> Self {
+        Self { envelope, caller: Caller::Outside, want: Want::Reply, resent: false }
+    }
+
+    /// The same, content with acceptance.
+    #[must_use]
+    pub fn one_way(self) -> Self {
+        Self { want: Want::Acceptance, ..self }
+    }
+}
+
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {

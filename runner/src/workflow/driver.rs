@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Workflow;
 use super::activity::Activity;
 use super::attempt::{Attempt, Tried};
 use super::child::Child;
@@ -25,7 +26,6 @@ use super::resident::Resident;
 use super::shard::Shard;
 use super::summary::Problem;
 use super::tail::{Becoming, Lease, Row, Tail, Wake, Writing};
-use super::Workflow;
 use crate::message::Outcome;
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::store::{self, Change, Committed, Message, Phase, Write};
@@ -275,7 +275,9 @@ impl Driver {
                 }
                 Work::Record { name, make } => match make() {
                     Ok(value) => now.push(Event::Recorded { step, name, value }),
-                    Err(error) => return Err(self.panicked(format!("{name} cannot be recorded: {error}")).await?),
+                    Err(error) => {
+                        return Err(self.panicked(format!("{name} cannot be recorded: {error}")).await?);
+                    }
                 },
                 Work::Child(child) => {
                     if !begun {
@@ -376,7 +378,8 @@ impl Driver {
     /// When something is due, in milliseconds of Unix time.
     async fn next_due(&mut self) -> Option<i64> {
         let lease = self.me.lease().await;
-        let deadline = lease.row().filter(|row| row.phase == Phase::Running).and_then(|row| row.summary.deadline);
+        let deadline =
+            lease.row().filter(|row| row.phase == Phase::Running).and_then(|row| row.summary.deadline);
         self.due.keys().next().map(|(due, _)| *due).into_iter().chain(deadline).min()
     }
 
@@ -483,7 +486,8 @@ impl Driver {
     /// Signals and promises that are in the journal and that the function was not told of. Nobody may write meanwhile.
     pub(super) fn undelivered(&mut self) -> Result<Vec<Event>, Leave> {
         self.take_written()?;
-        let told = |event: &Event| matches!(event, Event::Signal { .. } | Event::Promise { .. } | Event::Cancel(_));
+        let told =
+            |event: &Event| matches!(event, Event::Signal { .. } | Event::Promise { .. } | Event::Cancel(_));
         Ok(self.backlog.drain(..).map(|entry| entry.event).filter(told).collect())
     }
 

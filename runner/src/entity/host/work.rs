@@ -1,0 +1,154 @@
+//! The open work of the shards that are served here: reading it, telling others of theirs, and keeping house.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::broadcast;
+
+use super::Inner;
+use crate::entity::shard::Shard;
+use crate::store::{self, Message, Page, Wake};
+
+/// Messages that are loaded in one statement.
+const PAGE: u32 = 1000;
+
+impl Inner {
+    /// Loads the open work of shards that is due within the horizon.
+    pub(super) async fn load(&self, shards: &[Arc<Shard>]) -> Result<(), store::Error> {
+        if shards.is_empty() {
+            return Ok(());
+        }
+        let by_id: HashMap<_, _> = shards.iter().map(|shard| (&shard.fence.shard, shard)).collect();
+        let ids: Vec<_> = by_id.keys().map(|id| (*id).clone()).collect();
+        // What ends while it is read is still in what was read.
+        let _loading: Vec<_> = shards.iter().map(|shard| shard.begin_loading()).collect();
+        let mut after = None;
+        loop {
+            let until = SystemTime::now() + self.options.horizon;
+            let page = self.store.open_messages(&ids, Page { until, after, limit: PAGE }).await?;
+            after = page.last().map(|stored| stored.message.seq);
+            let full = page.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
+            for stored in page {
+                // Later messages must come after those that an earlier owner took, whatever its clock said.
+                self.ids.observe(stored.message.seq);
+                let map = self.map(&stored.message.group);
+                let id = map.map(|map| map.shard_at(stored.message.envelope.address.slot()));
+                if let Some(shard) = id.and_then(|id| by_id.get(&id).copied()) {
+                    shard.load(stored);
+                }
+            }
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Loads one shard's open work in the background.
+    pub(in crate::entity) fn reload(self: &Arc<Self>, shard: &Arc<Shard>) {
+        if !shard.begin_reload() {
+            return;
+        }
+        let (inner, shard) = (Arc::clone(self), Arc::clone(shard));
+        self.tasks.spawn(async move {
+            loop {
+                if let Err(error) = inner.load(std::slice::from_ref(&shard)).await {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "open work is read again with the next sweep"
+                    );
+                }
+                if !shard.end_reload() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Messages were stored: those for shards that are served here go straight to their entities.
+    pub(in crate::entity) fn sent(self: &Arc<Self>, messages: Vec<Message>) {
+        let mut elsewhere = Vec::new();
+        for message in messages {
+            let Some(map) = self.map(&message.group) else { continue };
+            let id = map.shard_at(message.envelope.address.slot());
+            let due = message.envelope.deliver_at;
+            match self.shard(&id) {
+                // Under a key it may have been stored before as another request, which only the database knows.
+                Some(shard) if message.envelope.key.is_some() => self.reload(&shard),
+                Some(shard) => shard.load(store::Stored { message, attempt: 0, due, error: None }),
+                None => elsewhere.push(id),
+            }
+        }
+        elsewhere.sort();
+        elsewhere.dedup();
+        if let Some(hint) = self.hint.get() {
+            elsewhere.retain(|shard| !hint(shard));
+        }
+        if elsewhere.is_empty() {
+            return;
+        }
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            if let Err(error) = inner.store.wake(&elsewhere).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "an owner finds new messages with its next sweep"
+                );
+            }
+        });
+    }
+
+    /// Prolongs the lease on the machine number, long before it runs out: a renewal that fails is made up for by the next.
+    async fn renew_machine(&self) {
+        match self.store.lease_machine().await {
+            Ok(span) if span.machine == self.ids.machine() => self.ids.extend(span.until),
+            Ok(_) => tracing::error!(
+                "the machine number of this runner's ids was lost: it gives out none when they run out"
+            ),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the machine number could not be renewed yet"
+                );
+            }
+        }
+    }
+
+    /// Listens for wakes, looks at all work now and then, and evicts what is idle.
+    pub(super) async fn keep(self: Arc<Self>) {
+        let mut wakes = self.store.wakes();
+        let mut sweep = tokio::time::interval(self.options.sweep);
+        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        sweep.reset();
+        let mut renewal = tokio::time::interval(self.options.machine_renewal);
+        renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        renewal.reset();
+        let mut reap = tokio::time::interval(
+            (self.options.idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(15)),
+        );
+        reap.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let shards = tokio::select! {
+                () = self.stop.cancelled() => return,
+                _ = reap.tick() => {
+                    let now = Instant::now();
+                    self.all_shards().iter().for_each(|shard| shard.reap(now));
+                    continue;
+                }
+                _ = renewal.tick() => {
+                    self.renew_machine().await;
+                    continue;
+                }
+                _ = sweep.tick() => self.all_shards(),
+                wake = wakes.recv() => match wake {
+                    Ok(Wake::Shard(id)) => self.shard(&id).into_iter().collect(),
+                    Ok(Wake::Everything) | Err(broadcast::error::RecvError::Lagged(_)) => self.all_shards(),
+                    Err(broadcast::error::RecvError::Closed) => return,
+                },
+            };
+            if let Err(error) = self.load(&shards).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "open work could not be read");
+            }
+        }
+    }
+}
