@@ -8,6 +8,7 @@ const WANT: &str = "cleat-want";
 const CALLER: &str = "cleat-caller";
 const ABOUT: &str = "cleat-about";
 const REQUEST: &str = "cleat-request";
+const RESENT: &str = "cleat-resent";
 
 /// What one runner asks another about a persisted request, by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub(super) enum Asked {
 pub(super) fn outward(request: &Request) -> Envelope {
     let mut envelope = request.envelope.clone();
     // Whoever has one of these from outside does not speak for a runner.
-    envelope.headers.retain(|name, _| ![WANT, CALLER, ABOUT, REQUEST].contains(&name.as_str()));
+    envelope.headers.retain(|name, _| ![WANT, CALLER, ABOUT, REQUEST, RESENT].contains(&name.as_str()));
     let want = match request.want {
         Want::Reply => None,
         Want::Acceptance => Some("acceptance"),
@@ -48,6 +49,10 @@ pub(super) fn outward(request: &Request) -> Envelope {
     }
     if request.caller == Caller::Inside {
         envelope.headers.insert(CALLER.to_owned(), "inside".to_owned());
+    }
+    // Another owner may have handled it, and died before it could say so.
+    if request.resent {
+        envelope.headers.insert(RESENT.to_owned(), "true".to_owned());
     }
     envelope
 }
@@ -68,6 +73,7 @@ pub(super) fn inward(mut envelope: Envelope, resent: bool) -> Asked {
         Some(other) => return Asked::Unknown(format!("a reply as {other:?}")),
     };
     let caller = if envelope.headers.remove(CALLER).is_some() { Caller::Inside } else { Caller::Outside };
+    let resent = envelope.headers.remove(RESENT).is_some() || resent;
     Asked::Entity(Request { envelope, caller, want, resent })
 }
 
@@ -156,10 +162,15 @@ mod tests {
         };
         for want in [Want::Reply, Want::Acceptance, Want::Stream] {
             for caller in [Caller::Outside, Caller::Inside] {
-                let request = Request { envelope: envelope.clone(), caller, want, resent: false };
-                let Asked::Entity(there) = inward(outward(&request), true) else { panic!("it is a message") };
-                assert_eq!((there.want, there.caller, there.resent), (want, caller, true));
-                assert_eq!(there.envelope, envelope);
+                for (before, underway) in [(false, false), (false, true), (true, false), (true, true)] {
+                    let request = Request { envelope: envelope.clone(), caller, want, resent: before };
+                    let Asked::Entity(there) = inward(outward(&request), underway) else {
+                        panic!("it is a message")
+                    };
+                    let resent = before || underway;
+                    assert_eq!((there.want, there.caller, there.resent), (want, caller, resent));
+                    assert_eq!(there.envelope, envelope);
+                }
             }
         }
     }
