@@ -109,8 +109,8 @@ pub trait Store: Send + Sync + 'static {
     /// An entity's state.
     async fn state(&self, address: &EntityAddress) -> Result<Option<State>, Error>;
 
-    /// A shard's timers that are due by then, soonest first, at most `limit`.
-    async fn timers(&self, shard: &ShardId, until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error>;
+    /// The timers of some shards that are due by then, soonest first, at most `limit`.
+    async fn timers(&self, shards: &[ShardId], until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error>;
 
     /// Dead letters of a group, newest first, at most `limit`, only those before a given one.
     async fn dead_letters(

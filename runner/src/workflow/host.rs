@@ -261,18 +261,24 @@ impl Inner {
                 break;
             }
         }
-        for shard in shards {
-            self.load_timers(shard).await?;
-        }
+        self.load_timers(shards).await?;
         Ok(())
     }
 
-    /// Notes the timers of a shard that are due soon. Whether there are more of them.
-    async fn load_timers(&self, shard: &Arc<Shard>) -> Result<bool, store::Error> {
+    /// Notes the timers of shards that are due soon. Whether there are more of them.
+    async fn load_timers(&self, shards: &[Arc<Shard>]) -> Result<bool, store::Error> {
+        if shards.is_empty() {
+            return Ok(false);
+        }
+        let by_id: HashMap<_, _> = shards.iter().map(|shard| (&shard.fence.shard, shard)).collect();
+        let ids: Vec<_> = by_id.keys().map(|id| (*id).clone()).collect();
         let until = SystemTime::now() + self.options.horizon;
-        let timers = self.store.timers(&shard.fence.shard, until, TIMERS).await?;
+        let timers = self.store.timers(&ids, until, TIMERS).await?;
         let full = timers.len() >= usize::try_from(TIMERS).unwrap_or(usize::MAX);
         for timer in timers {
+            let map = self.store.maps().iter().find(|map| *map.group() == timer.group);
+            let id = map.map(|map| map.shard_at(timer.address.slot()));
+            let Some(shard) = id.and_then(|id| by_id.get(&id)) else { continue };
             if self.workflow(&timer.address.entity_type).is_some() && shard.present(&timer.address).is_none()
             {
                 shard.wake_at(&timer.address, Some(crate::message::codec::time::to_millis(timer.due)));
@@ -290,16 +296,14 @@ impl Inner {
                 () = self.stop.cancelled() => return,
             }
             pause = self.options.horizon / 2;
-            for shard in self.all_shards() {
-                match self.load_timers(&shard).await {
-                    Ok(false) => {}
-                    // Those that were read go first.
-                    Ok(true) => pause = pause.min(Duration::from_secs(1)),
-                    Err(error) => tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "timers could not be read, and are with the next look"
-                    ),
-                }
+            match self.load_timers(&self.all_shards()).await {
+                Ok(false) => {}
+                // Those that were read go first.
+                Ok(true) => pause = pause.min(Duration::from_secs(1)),
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "timers could not be read, and are with the next look"
+                ),
             }
         }
     }

@@ -123,8 +123,8 @@ impl Store for Doomed {
         self.inner.state(address).await
     }
 
-    async fn timers(&self, shard: &ShardId, until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error> {
-        self.inner.timers(shard, until, limit).await
+    async fn timers(&self, shards: &[ShardId], until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error> {
+        self.inner.timers(shards, until, limit).await
     }
 
     async fn dead_letters(

@@ -80,7 +80,7 @@ pub async fn nothing_of_a_duplicate_is_done<D: Database>(world: World<D>) {
     }
     assert_eq!(desk.store.state(&address("x")).await.unwrap(), None);
     assert_eq!(desk.store.progress(world.id(3)).await.unwrap(), Progress::Unknown);
-    assert!(desk.store.timers(&desk.shard("x"), far(), 10).await.unwrap().is_empty());
+    assert!(desk.store.timers(&[desk.shard("x")], far(), 10).await.unwrap().is_empty());
     assert!(desk.store.chunks(world.id(1), None, 10).await.unwrap().is_empty());
 }
 

@@ -411,5 +411,5 @@ pub async fn timers_of_an_execution_are_those_of_its_address<D: Database>(world:
     ring.address = workflow("x");
     desk.apply("x", vec![world.begin(1, "x"), Change::SetTimer(ring.clone())]).await;
     let until = world.now + Duration::from_secs(60);
-    assert_eq!(desk.store.timers(&desk.shard("x"), until, 9).await.unwrap(), [ring]);
+    assert_eq!(desk.store.timers(&[desk.shard("x")], until, 9).await.unwrap(), [ring]);
 }

@@ -187,7 +187,7 @@ pub async fn what_is_not_finished_is_never_forgotten<D: Database>(world: World<D
     assert_eq!(desk.store.keyed(&key_of("x", "k")).await.unwrap(), Some(world.id(1)));
     assert_eq!(desk.store.chunks(world.id(1), None, 9).await.unwrap().len(), 1);
     assert_eq!(desk.store.state(&address("x")).await.unwrap().unwrap().version, 1);
-    assert_eq!(desk.store.timers(&desk.shard("x"), far(), 9).await.unwrap(), [ring]);
+    assert_eq!(desk.store.timers(&[desk.shard("x")], far(), 9).await.unwrap(), [ring]);
 }
 
 pub async fn keys_and_chunks_are_forgotten_with_their_request<D: Database>(world: World<D>) {

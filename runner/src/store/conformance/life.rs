@@ -106,7 +106,7 @@ pub async fn closing_commits_what_is_queued_and_then_refuses<D: Database>(world:
     assert_eq!(reason(a.store.chunks(world.id(1), None, 1).await), "Closed");
     assert_eq!(reason(a.store.watermark(world.id(1)).await), "Closed");
     assert_eq!(reason(a.store.open_messages(std::slice::from_ref(&shard), everything()).await), "Closed");
-    assert_eq!(reason(a.store.timers(&shard, far(), 1).await), "Closed");
+    assert_eq!(reason(a.store.timers(std::slice::from_ref(&shard), far(), 1).await), "Closed");
     assert_eq!(reason(a.store.dead_letters(&shard.group, None, 1).await), "Closed");
     let filter = crate::store::Filter::default();
     assert_eq!(reason(a.store.execution(&workflow("x")).await), "Closed");

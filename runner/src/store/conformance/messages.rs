@@ -77,7 +77,7 @@ pub async fn the_longest_address_can_be_stored<D: Database>(world: World<D>) {
     });
     desk.apply(&entity, vec![Change::Accept(message.clone()), change, Change::SetTimer(ring.clone())]).await;
     assert_eq!(desk.open(&entity).await[0].message, message);
-    assert_eq!(desk.store.timers(&desk.shard(&entity), far(), 1).await.unwrap(), [ring]);
+    assert_eq!(desk.store.timers(&[desk.shard(&entity)], far(), 1).await.unwrap(), [ring]);
     assert_eq!(desk.store.state(&message.envelope.address).await.unwrap().unwrap().version, 1);
 }
 
@@ -168,7 +168,7 @@ pub async fn open_messages_of_an_unknown_group_cannot_be_read<D: Database>(world
     let store = world.store("a").await;
     let shard = ShardId::new(unknown_group(), 0);
     assert_eq!(reason(store.open_messages(std::slice::from_ref(&shard), everything()).await), "NoSuchGroup");
-    assert_eq!(reason(store.timers(&shard, far(), 1).await), "NoSuchGroup");
+    assert_eq!(reason(store.timers(std::slice::from_ref(&shard), far(), 1).await), "NoSuchGroup");
     assert_eq!(reason(store.dead_letters(&unknown_group(), None, 1).await), "NoSuchGroup");
 }
 

@@ -140,7 +140,7 @@ pub async fn after_a_claim_nothing_of_the_old_owner_is_written<D: Database>(worl
     assert_eq!(b.store.progress(world.id(3)).await.unwrap(), Progress::Unknown);
     assert_eq!(b.store.keyed(&key_of("x", "k")).await.unwrap(), None);
     assert_eq!(b.store.watermark(world.id(1)).await.unwrap(), Watermark::default());
-    assert!(b.store.timers(&b.shard("x"), far(), 10).await.unwrap().is_empty());
+    assert!(b.store.timers(&[b.shard("x")], far(), 10).await.unwrap().is_empty());
 }
 
 pub async fn losing_one_shard_fails_no_write_of_another<D: Database>(world: World<D>) {

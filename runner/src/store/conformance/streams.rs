@@ -119,7 +119,9 @@ pub async fn timers_come_by_horizon_and_soonest_first<D: Database>(world: World<
         desk.apply("x", set(timer)).await;
     }
     let shard = desk.shard("x");
-    let due = async |seconds, limit| desk.store.timers(&shard, world.at(seconds), limit).await.unwrap();
+    let due = async |seconds, limit| {
+        desk.store.timers(std::slice::from_ref(&shard), world.at(seconds), limit).await.unwrap()
+    };
     assert!(due(9, 10).await.is_empty());
     assert_eq!(due(10, 10).await, std::slice::from_ref(&soon));
     assert_eq!(due(29, 10).await, [soon.clone(), middle.clone()]);
@@ -133,8 +135,8 @@ pub async fn a_timer_that_is_set_again_is_moved<D: Database>(world: World<D>) {
     let mut moved = timer("x", "t", world.at(50));
     moved.payload = bytes::Bytes::new();
     desk.apply("x", set(&moved)).await;
-    assert!(desk.store.timers(&desk.shard("x"), world.at(49), 10).await.unwrap().is_empty());
-    assert_eq!(desk.store.timers(&desk.shard("x"), world.at(50), 10).await.unwrap(), [moved]);
+    assert!(desk.store.timers(&[desk.shard("x")], world.at(49), 10).await.unwrap().is_empty());
+    assert_eq!(desk.store.timers(&[desk.shard("x")], world.at(50), 10).await.unwrap(), [moved]);
 }
 
 pub async fn a_timer_can_be_taken_away_whether_it_is_there_or_not<D: Database>(world: World<D>) {
@@ -146,7 +148,7 @@ pub async fn a_timer_can_be_taken_away_whether_it_is_there_or_not<D: Database>(w
         let (address, name) = (address("x"), "gone".to_owned());
         desk.apply("x", vec![Change::ClearTimer { address, name }]).await;
     }
-    assert_eq!(desk.store.timers(&desk.shard("x"), far(), 10).await.unwrap(), [kept]);
+    assert_eq!(desk.store.timers(&[desk.shard("x")], far(), 10).await.unwrap(), [kept]);
 }
 
 pub async fn a_timer_belongs_to_the_shard_of_its_entity<D: Database>(world: World<D>) {
@@ -155,6 +157,6 @@ pub async fn a_timer_belongs_to_the_shard_of_its_entity<D: Database>(world: Worl
     let (here, there) = (timer("x", "t", world.at(1)), timer(&away, "t", world.at(1)));
     desk.apply("x", set(&here)).await;
     desk.apply(&away, set(&there)).await;
-    assert_eq!(desk.store.timers(&desk.shard("x"), far(), 10).await.unwrap(), [here]);
-    assert_eq!(desk.store.timers(&desk.shard(&away), far(), 10).await.unwrap(), [there]);
+    assert_eq!(desk.store.timers(&[desk.shard("x")], far(), 10).await.unwrap(), [here]);
+    assert_eq!(desk.store.timers(&[desk.shard(&away)], far(), 10).await.unwrap(), [there]);
 }

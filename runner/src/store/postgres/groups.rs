@@ -35,6 +35,11 @@ impl Groups {
         self.0.iter().find(|group| group.number == number)
     }
 
+    /// The name of a group that rows call by this number.
+    pub(super) fn name(&self, number: i16) -> GroupName {
+        self.numbered(number).map_or_else(GroupName::default, |group| group.map.group().clone())
+    }
+
     /// The slots of shards, column by column, as `unnest` wants them.
     pub(super) fn slots(&self, shards: &[ShardId]) -> Result<Slots, Error> {
         let mut columns = Slots::default();

@@ -231,8 +231,8 @@ impl Store for PostgresStore {
         self.patiently().through(|| reads::state(&self.pool, address)).await
     }
 
-    async fn timers(&self, shard: &ShardId, until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error> {
-        self.patiently().through(|| reads::timers(&self.pool, &self.groups, shard, until, limit)).await
+    async fn timers(&self, shards: &[ShardId], until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error> {
+        self.patiently().through(|| reads::timers(&self.pool, &self.groups, shards, until, limit)).await
     }
 
     async fn dead_letters(

@@ -78,9 +78,7 @@ pub(super) async fn open_messages(
     .map_err(unavailable)?;
     let stored = |row: &PgRow| {
         let number: i16 = row.try_get("grp").map_err(unavailable)?;
-        let group =
-            groups.numbered(number).map_or_else(GroupName::default, |group| group.map.group().clone());
-        stored(row, &group)
+        stored(row, &groups.name(number))
     };
     rows.iter().map(stored).collect()
 }
@@ -194,33 +192,35 @@ pub(super) async fn state(pool: &PgPool, of: &EntityAddress) -> Result<Option<St
 pub(super) async fn timers(
     pool: &PgPool,
     groups: &Groups,
-    shard: &ShardId,
+    shards: &[ShardId],
     until: SystemTime,
     limit: u32,
 ) -> Result<Vec<Timer>, Error> {
-    let group = groups.get(&shard.group)?;
-    let slots = group.map.slots(shard.id);
-    let rows: Vec<(String, String, String, i64, Vec<u8>)> = sqlx::query_as(
-        "SELECT entity_type, entity_id, name, due, payload FROM cleat.timers
-         WHERE grp = $1 AND slot BETWEEN $2 AND $3 AND due <= $4 ORDER BY due LIMIT $5",
+    let slots = groups.slots(shards)?;
+    let rows: Vec<(i16, String, String, String, i64, Vec<u8>)> = sqlx::query_as(
+        "SELECT t.grp, t.entity_type, t.entity_id, t.name, t.due, t.payload
+         FROM unnest($1::smallint[], $2::int[], $3::int[]) AS s (grp, first, last)
+         JOIN cleat.timers t ON t.grp = s.grp AND t.slot BETWEEN s.first AND s.last
+         WHERE t.due <= $4 ORDER BY t.due LIMIT $5",
     )
-    .bind(group.number)
-    .bind(i32::from(*slots.start()))
-    .bind(i32::from(*slots.end()))
+    .bind(slots.grps)
+    .bind(slots.firsts)
+    .bind(slots.lasts)
     .bind(to_millis(until))
     .bind(i64::from(limit))
     .fetch_all(pool)
     .await
     .map_err(unavailable)?;
-    let timer = |(entity_type, id, name, due, payload): (String, String, String, i64, Vec<u8>)| {
-        Ok(Timer {
-            address: address(&entity_type, &id)?,
-            group: shard.group.clone(),
-            name,
-            due: from_millis(due),
-            payload: payload.into(),
-        })
-    };
+    let timer =
+        |(number, entity_type, id, name, due, payload): (i16, String, String, String, i64, Vec<u8>)| {
+            Ok(Timer {
+                address: address(&entity_type, &id)?,
+                group: groups.name(number),
+                name,
+                due: from_millis(due),
+                payload: payload.into(),
+            })
+        };
     rows.into_iter().map(timer).collect()
 }
 

@@ -248,9 +248,16 @@ impl Store for SqliteStore {
         read::state(&mut self.reader().await?.connection, address).await
     }
 
-    async fn timers(&self, shard: &ShardId, until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error> {
+    async fn timers(&self, shards: &[ShardId], until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error> {
         let mut reader = self.reader().await?;
-        read::timers(&mut reader.connection, self.group(&shard.group)?, shard, until, limit).await
+        let mut timers = Vec::new();
+        for shard in shards {
+            let group = self.group(&shard.group)?;
+            timers.extend(read::timers(&mut reader.connection, group, shard, until, limit).await?);
+        }
+        timers.sort_by_key(|timer| timer.due);
+        timers.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(timers)
     }
 
     async fn dead_letters(
