@@ -38,7 +38,8 @@ fn quick(scenario: &str) -> Vec<Value> {
 /// The value of a metric.
 fn value(results: &[Value], metric: &str) -> f64 {
     let result = results.iter().find(|result| result["metric"] == metric);
-    result.unwrap_or_else(|| panic!("no {metric} in {results:#?}"))["value"].as_f64().unwrap()
+    assert!(result.is_some(), "no {metric} in {results:#?}");
+    result.unwrap()["value"].as_f64().unwrap()
 }
 
 #[test]

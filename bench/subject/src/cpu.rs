@@ -9,7 +9,7 @@ const TICKS: f64 = 100.0;
 
 /// Seconds of CPU time that a process has used, those of children that it has waited for included.
 pub fn of(pid: u32) -> Result<f64> {
-    let stat = Stat::read(&format!("/proc/{pid}/stat"))?;
+    let stat = Stat::read(format!("/proc/{pid}/stat"))?;
     Ok(stat.seconds)
 }
 

@@ -198,7 +198,7 @@ mod tests {
             }
         };
         let outcome = run(4, Duration::from_millis(200), operation, || {}).await.unwrap();
-        assert!(outcome.errors > 0 && outcome.latency.len() > 0 && outcome.hung == 0);
+        assert!(outcome.errors > 0 && !outcome.latency.is_empty() && outcome.hung == 0);
         assert!(outcome.milliseconds(50.0) >= 2.0);
         let error = outcome.flawless().err().unwrap();
         assert!(error.to_string().contains("the first caller never succeeds"), "{error}");

@@ -52,15 +52,19 @@ pub(crate) fn choose<S: Subject>(
     place: Place,
     count: usize,
 ) -> Result<Vec<String>> {
-    let fits = |name: &String| match place {
-        Place::Local => node.is_local(method, name),
-        Place::Remote => !node.is_local(method, name),
-        Place::Anywhere => true,
-    };
+    let fits = |name: &String| is_at(node, method, place, name);
     // In a cluster of two every second one fits; a hundred times as many is far more than enough.
     let found: Vec<String> = (0..count * 100).map(name).filter(fits).take(count).collect();
     ensure!(found.len() == count, "only {} of {count} entities are {place:?}", found.len());
     Ok(found)
+}
+
+fn is_at<S: Subject>(node: &S, method: Method, place: Place, name: &str) -> bool {
+    match place {
+        Place::Local => node.is_local(method, name),
+        Place::Remote => !node.is_local(method, name),
+        Place::Anywhere => true,
+    }
 }
 
 fn name(number: usize) -> String {
@@ -126,6 +130,13 @@ async fn run<S: Subject>(node: &Arc<S>, load: Load) -> Result<Outcome> {
     };
     let time = Duration::from_secs_f64(load.seconds);
     let outcome = load::run(load.clients, time, caller, || times.push(used())).await?;
+    let moved = entities.iter().filter(|name| !is_at(node.as_ref(), load.method, load.place, name)).count();
+    ensure!(
+        moved == 0,
+        "{moved} of {} entities were not {:?} any more at the end",
+        load.entities,
+        load.place
+    );
     let mut times = times.into_iter();
     let (begun, ended) = (times.next().context("no begin")??, times.next().context("no end")??);
     let calls = (outcome.per_second * outcome.measured.as_secs_f64()).max(1.0);

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use bench_subject::protocol::{Method, Shards, Start};
 use bench_subject::{Subject, serve};
 use cruster::config::ShardingConfig;
@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::net::TcpListener;
+use tonic::transport::server::TcpIncoming;
 
 /// As long as ours.
 const NOTE: &str = "a note of eighty bytes, as an order or a reservation would carry one along with them...";
@@ -117,7 +118,9 @@ impl Cruster {
             Arc::new(ClusterMetrics::unregistered()),
         )?;
         let service = GrpcRunnerServer::new(sharding.clone()).into_service();
-        let connections = tokio_stream::wrappers::TcpListenerStream::new(listener);
+        // Without delay, as tonic's own `serve` in the README has it.
+        let connections = TcpIncoming::from_listener(listener, true, None)
+            .map_err(|error| anyhow!("cannot serve peers: {error}"))?;
         tokio::spawn(
             tonic::transport::Server::builder().add_service(service).serve_with_incoming(connections),
         );
