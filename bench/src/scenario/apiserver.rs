@@ -112,7 +112,7 @@ async fn measure(client: Client, time: Duration) -> Result<Vec<Figure>> {
         },
         || {},
     );
-    figures.push(Figure::rate("lists of all objects", whole.await?.flawless()?.per_second));
+    figures.push(Figure::rate("lists of all objects", ended(&whole.await?.flawless()?)?));
     let paged = load::run(
         1,
         time,
@@ -122,10 +122,16 @@ async fn measure(client: Client, time: Duration) -> Result<Vec<Figure>> {
         },
         || {},
     );
-    figures.push(Figure::rate("lists of all objects, by pages", paged.await?.flawless()?.per_second));
+    figures.push(Figure::rate("lists of all objects, by pages", ended(&paged.await?.flawless()?)?));
     figures.push(Figure::rate("server-side applies", apply(&client, time).await?));
     figures.extend(watched(&client).await?);
     Ok(figures)
+}
+
+/// How many ended per second; a measurement in which nothing did says nothing.
+fn ended(outcome: &load::Outcome) -> Result<f64> {
+    ensure!(outcome.per_second > 0.0, "nothing ended in the measured time: give it more with --seconds");
+    Ok(outcome.per_second)
 }
 
 async fn apply(client: &Client, time: Duration) -> Result<f64> {
@@ -147,7 +153,7 @@ async fn apply(client: &Client, time: Duration) -> Result<f64> {
         },
         || {},
     );
-    Ok(applied.await?.flawless()?.per_second)
+    ended(&applied.await?.flawless()?)
 }
 
 /// How long a write takes to reach all watchers, and how many events per second reach them.
@@ -213,8 +219,8 @@ async fn pages(client: Client) -> Result<()> {
         // The token is looked for and not parsed for, so that the client costs little.
         let next = text.split_once("\"continue\":\"").and_then(|(_, rest)| rest.split_once('"'));
         match next {
-            Some((next, _)) => token = next.to_owned(),
-            None => break,
+            Some((next, _)) if !next.is_empty() => token = next.to_owned(),
+            _ => break,
         }
     }
     ensure!(seen >= OBJECTS, "the pages hold {seen} objects");

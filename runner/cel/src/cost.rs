@@ -416,3 +416,41 @@ fn is_scalar(ty: &Type) -> bool {
 fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::Root;
+
+    fn cost(rule: &str) -> Option<u64> {
+        let schema = json!({ "type": "object", "properties": {
+            "s": { "type": "string", "maxLength": 20 },
+            "t": { "type": "string", "maxLength": 30 },
+            "l": { "type": "array", "maxItems": 10, "items": { "type": "string", "maxLength": 5 } },
+        } });
+        let env = Env::kubernetes().with("self", Type::from_structural(&schema, Root::No)?);
+        estimate(rule, &env, &Shape::from_structural(&schema, Root::No)?)
+    }
+
+    /// The numbers are those of an API server.
+    #[test]
+    fn sizes_and_loops_make_an_expression_dear() {
+        assert_eq!(cost("self.s == self.t"), Some(12));
+        assert_eq!(cost("self.l.all(x, x == 'a')"), Some(53));
+        assert_eq!(cost("self.s.matches(self.t)"), Some(274));
+        assert_eq!(cost("self.s in self.l"), Some(14));
+        assert_eq!(cost("has(self.s)"), Some(1));
+        assert_eq!(cost("self.s +"), None);
+    }
+
+    #[test]
+    fn what_has_no_limit_is_as_large_as_a_request() {
+        let schema = json!({ "type": "array", "items": { "type": "string" } });
+        let shape = Shape::from_structural(&schema, Root::No).unwrap();
+        assert_eq!(shape.cardinality(), (3 << 20) / 3);
+        let env = Env::kubernetes().with("self", Type::from_structural(&schema, Root::No).unwrap());
+        assert_eq!(estimate("self.all(x, x == 'a')", &env, &shape), Some(2 + 5 * 1_048_575));
+    }
+}

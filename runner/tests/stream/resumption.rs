@@ -40,7 +40,7 @@ async fn a_stream_goes_on_in_another_process_after_what_was_read(place: Place) {
     for expected in 4..7 {
         assert_eq!(items.next().await.unwrap().unwrap(), expected);
     }
-    assert_eq!(items.next().await.unwrap().unwrap_err().reason(), Some("NotHere"));
+    assert_eq!(items.next().await.unwrap().unwrap_err().reason(), Some("Lost"));
 
     let entity = Numbers::default();
     entity.gate.add_permits(1);

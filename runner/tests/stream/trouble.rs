@@ -29,7 +29,7 @@ async fn an_owner_that_was_fenced_stores_and_shows_nothing_more(place: Place) {
     }
     // Now it gives more than it may.
     entity.gate.add_permits(1);
-    assert_eq!(items.next().await.unwrap().unwrap_err().reason(), Some("NotHere"));
+    assert_eq!(items.next().await.unwrap().unwrap_err().reason(), Some("Lost"));
     let stored = world.store.watermark(pending.id().id).await.unwrap().stored;
     assert_eq!(stored, Some(Sequence(2)));
 
