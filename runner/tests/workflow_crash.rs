@@ -125,13 +125,15 @@ fn runner() {
 async fn run(url: &str, id: &str, death: Death) -> Option<String> {
     let mut child = Process::spawn("runner").unwrap();
     child.send(&Order { url: url.to_owned(), id: id.to_owned(), death }).await.unwrap();
-    let told = tokio::time::timeout(Duration::from_secs(120), child.receive::<String>()).await.expect("it hangs");
+    let told =
+        tokio::time::timeout(Duration::from_secs(120), child.receive::<String>()).await.expect("it hangs");
     told.unwrap()
 }
 
 async fn effects(url: &str) -> BTreeMap<String, i64> {
     let mut connection = PgConnection::connect(url).await.unwrap();
-    let rows = sqlx::query("SELECT what, count(*) AS times FROM effects GROUP BY what").fetch_all(&mut connection);
+    let rows =
+        sqlx::query("SELECT what, count(*) AS times FROM effects GROUP BY what").fetch_all(&mut connection);
     rows.await.unwrap().iter().map(|row| (row.get("what"), row.get("times"))).collect()
 }
 

@@ -82,7 +82,8 @@ impl Options {
             "constant" => true,
             "exponential" => false,
             _ => {
-                let message = "backoff is \"exponential\", \"constant\" or a function of how many attempts have failed";
+                let message =
+                    "backoff is \"exponential\", \"constant\" or a function of how many attempts have failed";
                 return Err(syn::Error::new(word.span(), message));
             }
         };
@@ -146,7 +147,8 @@ impl Activity {
         }
         let arguments = arguments(signature, "an #[activity]", errors)?;
         let Some((gives, error)) = result(&signature.output) else {
-            let message = "an #[activity] returns `Result<Value, Error>`; `Result<Value, Never>` if it cannot fail";
+            let message =
+                "an #[activity] returns `Result<Value, Error>`; `Result<Value, Never>` if it cannot fail";
             errors.at(signature.ident.span(), message);
             return None;
         };
@@ -169,7 +171,14 @@ impl Activity {
             .map(|(name, ty)| quote_spanned!(ty.span()=> let #name = ::core::clone::Clone::clone(&#name);));
         let last = match &self.options.last {
             Some(is_last) => {
-                quote!(result.as_ref().err().is_some_and(|error: &#error| -> bool { (#is_last)(error) }))
+                quote! {
+                    match &result {
+                        ::core::result::Result::Err(error) => {
+                            ::cleat_runner::workflow::apply(#is_last, error)
+                        }
+                        ::core::result::Result::Ok(_) => false,
+                    }
+                }
             }
             None => quote!(false),
         };
@@ -214,7 +223,8 @@ pub fn arguments(signature: &syn::Signature, what: &str, errors: &mut Errors) ->
     for (at, input) in inputs.enumerate() {
         let FnArg::Typed(input) = input else { continue };
         if let Type::Reference(reference) = &*input.ty {
-            let message = format!("{what} takes its arguments by value: it may run long after its caller has gone");
+            let message =
+                format!("{what} takes its arguments by value: it may run long after its caller has gone");
             errors.push(syn::Error::new_spanned(reference, message));
             return None;
         }

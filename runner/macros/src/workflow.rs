@@ -239,7 +239,8 @@ pub fn workflow_impl(options: TokenStream, item: TokenStream) -> syn::Result<Tok
         Options::default()
     });
     let Some(execute) = block.execute.take() else {
-        let message = "a workflow has a function `async fn execute(&self, input: Input) -> Result<Output, Error>`";
+        let message =
+            "a workflow has a function `async fn execute(&self, input: Input) -> Result<Output, Error>`";
         block.errors.at(block.name.span(), message);
         return Ok(block.finish(TokenStream::new()));
     };
@@ -258,7 +259,7 @@ pub fn workflow_impl(options: TokenStream, item: TokenStream) -> syn::Result<Tok
         Some(key) => {
             let how = if options.hash { format_ident!("Hashed") } else { format_ident!("Raw") };
             quote_spanned!(key.span()=> ::core::option::Option::Some(
-                ::cleat_runner::workflow::Key::#how(::std::string::ToString::to_string(&(#key)(input)))
+                ::cleat_runner::workflow::Key::#how(::std::string::ToString::to_string(&::cleat_runner::workflow::apply(#key, input)))
             ))
         }
         None => quote!(::core::option::Option::None),

@@ -286,9 +286,10 @@ impl Turn {
         let Settled { job, outcome, generation, after, result } = settled;
         match result {
             Some(Ok(Committed::Applied)) => {
+                // First, so that whoever has the reply finds it done.
+                after.then.into_iter().for_each(|then| then());
                 self.shard.end(job, outcome);
                 self.shard.sent(after.sends);
-                after.then.into_iter().for_each(|then| then());
             }
             Some(Ok(duplicate)) => {
                 self.crash(generation).await;

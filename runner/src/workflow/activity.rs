@@ -83,7 +83,7 @@ impl Failed {
     }
 
     /// An error of the activity's own, in words, that no attempt will change.
-    pub fn failed(kind: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn last(kind: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Final(Failure { kind: kind.into(), message: message.into(), details: Bytes::new() })
     }
 }
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn an_error_that_no_attempt_will_change_is_final() {
         let often = Options { attempts: Some(3), ..Options::default() };
-        assert!(matches!(often.next(1, Failed::failed("No", "no"), 0, 0, 0.0), Next::End(Outcome::Failure(_))));
+        assert!(matches!(often.next(1, Failed::last("No", "no"), 0, 0, 0.0), Next::End(Outcome::Failure(_))));
     }
 
     #[test]
@@ -274,11 +274,8 @@ mod tests {
         assert_eq!(constant.pause(7, 0.3), Duration::from_secs(2));
         let custom = Backoff::Custom(|failed| Duration::from_secs(u64::from(failed) * 10));
         assert_eq!(custom.pause(3, 0.3), Duration::from_secs(30));
-        let doubling = Backoff::Exponential {
-            first: Duration::from_secs(1),
-            factor: 2.0,
-            max: Duration::from_secs(3),
-        };
+        let doubling =
+            Backoff::Exponential { first: Duration::from_secs(1), factor: 2.0, max: Duration::from_secs(3) };
         let pauses: Vec<_> = (1..5).map(|failed| doubling.pause(failed, 1.0).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 3, 3]);
     }

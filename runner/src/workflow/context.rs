@@ -285,4 +285,3 @@ impl fmt::Debug for Context {
         f.debug_struct("Context").field("about", &self.0.about).finish_non_exhaustive()
     }
 }
-

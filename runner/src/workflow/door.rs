@@ -307,7 +307,10 @@ impl Desk {
             }
             _ => Err(HandlerError::failed(
                 "NotFailed",
-                format!("execution {} is {:?}: only what has failed or is blocked can be retried", row.address, row.phase),
+                format!(
+                    "execution {} is {:?}: only what has failed or is blocked can be retried",
+                    row.address, row.phase
+                ),
             )),
         }
     }
@@ -327,7 +330,8 @@ impl Desk {
         }
         // Signals that came later were sent to the execution and not to a step of it.
         let (before, after) = journal.split_at(keep);
-        let signals = after.iter().filter(|entry| matches!(entry.event, Event::Signal { .. } | Event::Promise { .. }));
+        let signals =
+            after.iter().filter(|entry| matches!(entry.event, Event::Signal { .. } | Event::Promise { .. }));
         let kept: Result<Vec<_>, _> = before.iter().chain(signals).map(Entry::encode).collect();
         let to = shard.next_id().map_err(retry)?;
         let summary = Summary { outcome: None, problem: None, cancelling: false, ..row.summary };
@@ -481,5 +485,8 @@ fn retry(error: store::Error) -> HandlerError {
 }
 
 fn no_such(address: &EntityAddress) -> HandlerError {
-    HandlerError::failed("NoSuchExecution", format!("there is no execution {address}: it was never started, or ended long ago"))
+    HandlerError::failed(
+        "NoSuchExecution",
+        format!("there is no execution {address}: it was never started, or ended long ago"),
+    )
 }

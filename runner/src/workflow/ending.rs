@@ -21,16 +21,25 @@ impl Driver {
         let mut sends = self.children_left()?;
         if let Some(parent) = &row.summary.parent {
             let told = ChildEnded { run: parent.run, step: parent.step, outcome: outcome.clone() };
-            sends.push(self.shard.message(&parent.address, &parent.group, METHOD_CHILD_ENDED, &told).map_err(Leave::Failed)?);
+            sends.push(
+                self.shard
+                    .message(&parent.address, &parent.group, METHOD_CHILD_ENDED, &told)
+                    .map_err(Leave::Failed)?,
+            );
         }
         let mut summary = self.summarise(&row);
         summary.outcome = Some(outcome.clone());
         summary.problem = None;
         let becoming = Becoming { phase, active: false, summary };
-        let entries =
-            self.take_owed().into_iter().chain([Event::Ended { outcome: outcome.clone() }]).map(Entry::now).collect();
+        let entries = self
+            .take_owed()
+            .into_iter()
+            .chain([Event::Ended { outcome: outcome.clone() }])
+            .map(Entry::now)
+            .collect();
         let writing = Writing { entries, row: Some(becoming), timer: Some(Wake::Never) };
         self.write(writing, sends).await?;
+        self.dismiss();
         // First it leaves, so that whoever still finds it here is told of the end.
         self.shard.leave(&self.me);
         self.shard.ended(&self.me.address, phase, &outcome);
@@ -74,7 +83,11 @@ impl Driver {
             Change::Journal {
                 run: to,
                 from: 0,
-                entries: entries.iter().map(Entry::encode).collect::<Result<_, _>>().map_err(Leave::Failed)?,
+                entries: entries
+                    .iter()
+                    .map(Entry::encode)
+                    .collect::<Result<_, _>>()
+                    .map_err(Leave::Failed)?,
             },
         ];
         changes.extend(sends.iter().cloned().map(Change::Send));
@@ -82,6 +95,7 @@ impl Driver {
         lease.tail_mut().gone = true;
         let write = Write { fence: self.shard.fence.clone(), changes };
         self.shard.store().commit(write).await.map_err(Leave::Failed)?;
+        self.dismiss();
         self.shard.leave(&self.me);
         drop(lease);
         self.shard.sent(sends);
@@ -96,8 +110,7 @@ impl Driver {
     ) -> Result<Option<Failed>, Leave> {
         let mut lease = self.lease().await?;
         let entries = self.take_owed().into_iter().chain([event]).map(Entry::now).collect();
-        let changes =
-            lease.write(Writing { entries, ..Writing::default() }).map_err(Leave::Failed)?;
+        let changes = lease.write(Writing { entries, ..Writing::default() }).map_err(Leave::Failed)?;
         let write = Write { fence: self.shard.fence.clone(), changes };
         match transaction.commit(write).await {
             Ok(Committed::Applied) => {

@@ -273,7 +273,8 @@ impl Inner {
         let timers = self.store.timers(&shard.fence.shard, until, TIMERS).await?;
         let full = timers.len() >= usize::try_from(TIMERS).unwrap_or(usize::MAX);
         for timer in timers {
-            if self.workflow(&timer.address.entity_type).is_some() && shard.present(&timer.address).is_none() {
+            if self.workflow(&timer.address.entity_type).is_some() && shard.present(&timer.address).is_none()
+            {
                 shard.wake_at(&timer.address, Some(crate::message::codec::time::to_millis(timer.due)));
             }
         }

@@ -285,18 +285,31 @@ mod tests {
         let bytes = || proptest::collection::vec(any::<u8>(), 0..20).prop_map(Bytes::from);
         let step = || any::<u32>().prop_map(Step);
         prop_oneof![
-            (bytes(), any::<i64>()).prop_map(|(input, from)| Event::Begun { input, from: Snowflake::new(from) }),
+            (bytes(), any::<i64>())
+                .prop_map(|(input, from)| Event::Begun { input, from: Snowflake::new(from) }),
             (step(), "[a-z]{1,9}", any::<u32>(), outcome()).prop_map(|(step, name, attempts, outcome)| {
                 Event::Activity { step, name, attempts, outcome }
             }),
-            (step(), "[a-z]{1,9}", any::<u32>(), ".{0,9}", any::<i64>(), proptest::option::of(bytes())).prop_map(
-                |(step, name, attempts, error, again, progress)| Event::Attempt {
-                    step, name, attempts, error, again, progress
-                }
-            ),
-            (step(), "[a-z]{1,9}", bytes()).prop_map(|(step, name, progress)| Event::Progress { step, name, progress }),
+            (step(), "[a-z]{1,9}", any::<u32>(), ".{0,9}", any::<i64>(), proptest::option::of(bytes()))
+                .prop_map(|(step, name, attempts, error, again, progress)| Event::Attempt {
+                    step,
+                    name,
+                    attempts,
+                    error,
+                    again,
+                    progress
+                }),
+            (step(), "[a-z]{1,9}", bytes()).prop_map(|(step, name, progress)| Event::Progress {
+                step,
+                name,
+                progress
+            }),
             step().prop_map(|step| Event::Slept { step }),
-            (step(), "[a-z]{1,9}", bytes()).prop_map(|(step, name, value)| Event::Recorded { step, name, value }),
+            (step(), "[a-z]{1,9}", bytes()).prop_map(|(step, name, value)| Event::Recorded {
+                step,
+                name,
+                value
+            }),
             (step(), ".{0,9}").prop_map(|(step, id)| Event::Patched { step, id }),
             (step(), "[a-z]{1,9}").prop_map(|(step, id)| Event::Child {
                 step,

@@ -334,9 +334,7 @@ impl Machine {
     pub fn end(&mut self) -> Result<(), Blocked> {
         let left = self.recorded.iter().find_map(|(step, recorded)| Some((*step, recorded.clone()?)));
         match left {
-            Some((step, asked)) => {
-                Err(self.block(Blocked::NotAsked { step, recorded: asked.to_string() }))
-            }
+            Some((step, asked)) => Err(self.block(Blocked::NotAsked { step, recorded: asked.to_string() })),
             None => Ok(()),
         }
     }

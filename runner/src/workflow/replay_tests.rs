@@ -167,7 +167,8 @@ fn the_loser_of_a_race_is_told_to_stop_and_that_is_owed_to_the_journal_once() {
     assert_eq!(owed, [Event::Dropped { step: Step(0) }]);
     assert_eq!(function.context().state().machine.take_dropped(), [Step(0)]);
     // Its answer may come all the same; nobody hears it.
-    let journal = [slept(1), done(0, "slow", ""), Entry { at: 5, event: owed[0].clone() }, done(2, "after", "")];
+    let journal =
+        [slept(1), done(0, "slow", ""), Entry { at: 5, event: owed[0].clone() }, done(2, "after", "")];
     assert_eq!(replay(&workflow, &journal), Turn::Ended(End::Completed("true".into())));
     let mut function = begin(&workflow, &journal);
     function.turn();
@@ -284,11 +285,8 @@ enum Plan {
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
-    let leaf = prop_oneof![
-        any::<u8>().prop_map(Plan::Act),
-        Just(Plan::Sleep),
-        (0..2u8).prop_map(Plan::Signal)
-    ];
+    let leaf =
+        prop_oneof![any::<u8>().prop_map(Plan::Act), Just(Plan::Sleep), (0..2u8).prop_map(Plan::Signal)];
     leaf.prop_recursive(4, 24, 6, |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..6).prop_map(Plan::Each),
@@ -308,7 +306,9 @@ fn follow(context: Context, plan: Plan, log: Log) -> BoxFuture<'static, ()> {
     async move {
         let say = |what: String| log.lock().unwrap().push(what);
         match plan {
-            Plan::Act(n) => say(format!("{n} gave {:?} at {:?}", act(&context, &n.to_string()).await, context.now())),
+            Plan::Act(n) => {
+                say(format!("{n} gave {:?} at {:?}", act(&context, &n.to_string()).await, context.now()))
+            }
             Plan::Sleep => {
                 context.sleep(Duration::from_secs(1)).await;
                 say(format!("slept until {:?}", context.now()));
@@ -371,7 +371,10 @@ fn live(plan: Plan, mut chance: impl FnMut(usize) -> usize) -> (Vec<Entry>, Vec<
                     outcome: Outcome::Success(Bytes::from(format!("answer {}", journal.len()))),
                 },
             })
-            .chain((0..2).map(|n| Event::Signal { name: n.to_string(), payload: Bytes::from(journal.len().to_string()) }))
+            .chain((0..2).map(|n| Event::Signal {
+                name: n.to_string(),
+                payload: Bytes::from(journal.len().to_string()),
+            }))
             .collect();
         owed.push(events[chance(events.len())].clone());
         // Several entries may be written at once; all are noted before the first is delivered.

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::Options;
 use super::child::{Child, Parent};
 use super::door::{METHOD_START, Start};
-use super::driver::{Driver, Leave};
+use super::driver::{Driver, Happening, Leave};
 use super::host::Inner;
 use super::journal::{Entry, Step};
 use super::resident::Resident;
@@ -110,9 +110,11 @@ impl Shard {
     /// An execution that was just begun.
     pub(super) fn begun(self: &Arc<Self>, row: Row) {
         let address = row.address.clone();
-        // Somebody may have asked for it before there was anything.
-        lock(&self.residents).remove(&address);
-        self.enter(&address, Some(row));
+        // Whoever asked for it a moment ago may have found nothing, and has to look again.
+        match self.present(&address) {
+            Some(resident) => resident.tell(Happening::Broken),
+            None => drop(self.enter(&address, Some(row))),
+        }
     }
 
     fn enter(self: &Arc<Self>, address: &EntityAddress, fresh: Option<Row>) -> Option<Arc<Resident>> {
@@ -195,7 +197,10 @@ impl Shard {
     }
 
     /// The right to write to an execution. None if there is no such execution, or its type is not known here.
-    pub(super) async fn lease(self: &Arc<Self>, address: &EntityAddress) -> Result<Option<Lease>, store::Error> {
+    pub(super) async fn lease(
+        self: &Arc<Self>,
+        address: &EntityAddress,
+    ) -> Result<Option<Lease>, store::Error> {
         loop {
             let Some(resident) = self.resident(address) else { return Ok(None) };
             let lease = resident.lease().await;
@@ -214,7 +219,10 @@ impl Shard {
     }
 
     /// An execution with its journal, as the database has it.
-    pub(super) async fn read(&self, address: &EntityAddress) -> Result<Option<(Row, Vec<Entry>)>, store::Error> {
+    pub(super) async fn read(
+        &self,
+        address: &EntityAddress,
+    ) -> Result<Option<(Row, Vec<Entry>)>, store::Error> {
         let Some(stored) = self.store.execution(address).await? else { return Ok(None) };
         let execution = stored.execution;
         let entries = read_journal(self.store.as_ref(), execution.run).await?;

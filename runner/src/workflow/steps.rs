@@ -9,11 +9,11 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::Context;
 use super::activity::{self, Attempted, Failed};
 use super::child::{Child, Policy};
-use super::client::Execute;
+use super::native::Execute;
 use super::wait::Cancelled;
-use super::Context;
 use crate::entity::{HandlerError, Refusal};
 use crate::message::{Defect, EntityAddress, Outcome, codec};
 
@@ -72,7 +72,10 @@ pub trait Steps: Clone + Send + Sync + 'static {
     }
 
     /// The next signal of a name. If it is none of this type, the execution fails.
-    fn signal<T: DeserializeOwned + Send>(&self, name: &str) -> impl Future<Output = T> + Send + use<Self, T> {
+    fn signal<T: DeserializeOwned + Send>(
+        &self,
+        name: &str,
+    ) -> impl Future<Output = T> + Send + use<Self, T> {
         let (context, signalled) = (self.context().clone(), self.context().signal(name));
         let name = name.to_owned();
         async move {
@@ -84,7 +87,10 @@ pub trait Steps: Clone + Send + Sync + 'static {
     }
 
     /// What somebody promised under a name. If it is none of this type, or will never be kept, the execution fails.
-    fn promise<T: DeserializeOwned + Send>(&self, name: &str) -> impl Future<Output = T> + Send + use<Self, T> {
+    fn promise<T: DeserializeOwned + Send>(
+        &self,
+        name: &str,
+    ) -> impl Future<Output = T> + Send + use<Self, T> {
         let (context, promised) = (self.context().clone(), self.context().promise(name));
         let name = name.to_owned();
         async move {
@@ -130,7 +136,10 @@ pub trait Steps: Clone + Send + Sync + 'static {
     }
 
     /// Ends this run and begins the execution anew with another input and an empty journal. Signals that were not read are kept.
-    fn continue_as_new<I: Serialize + Sync + ?Sized>(&self, input: &I) -> impl Future<Output = super::Gone> + Send {
+    fn continue_as_new<I: Serialize + Sync + ?Sized>(
+        &self,
+        input: &I,
+    ) -> impl Future<Output = super::Gone> + Send {
         async move {
             match self.context().continue_as_new(input).await {
                 Ok(gone) => gone,
@@ -348,7 +357,7 @@ pub fn attempted<T: Serialize, E: Refusal>(result: Result<T, E>, last: bool) -> 
     match result {
         Ok(value) => codec::encode(&value).map(Into::into).map_err(|error| {
             let error = crate::entity::Error::codec("what it gives", &error);
-            Failed::failed(error.reason().to_owned(), error.to_string())
+            Failed::last(error.reason().to_owned(), error.to_string())
         }),
         Err(error) => Err(match error.into_handler_error() {
             HandlerError::Failed(failure) if last || E::CONSIDERED => Failed::Final(failure),
@@ -357,4 +366,3 @@ pub fn attempted<T: Serialize, E: Refusal>(result: Result<T, E>, last: bool) -> 
         }),
     }
 }
-

@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::Workflow;
 use super::activity::{self, Activity, Failed, Next, millis};
 use super::context::{About, Context, Work};
 use super::function::{End, Function, Turn};
 use super::journal::{Entry, Event, Step, Why};
 use super::machine::Blocked;
 use super::tx::Tx;
-use super::Workflow;
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{EntityAddress, EntityId, EntityType, Outcome, Snowflake, codec};
 use crate::shard::GroupName;
@@ -63,7 +63,8 @@ pub fn replay(workflow: &dyn Workflow, recorded: &Recording) -> Result<(), Block
         Some(Entry { at, event: Event::Begun { input, .. } }) => (input.clone(), *at),
         _ => (input, started),
     };
-    let mut function = Function::new(workflow, About { address, group, run, seed }, input, began, &entries, || {});
+    let mut function =
+        Function::new(workflow, About { address, group, run, seed }, input, began, &entries, || {});
     let mut turn = function.turn();
     for entry in entries {
         if turn != Turn::Waiting {
@@ -126,7 +127,12 @@ pub enum Error {
 impl Test {
     /// A test of a workflow.
     pub fn new(workflow: impl Workflow) -> Self {
-        Self { workflow: Arc::new(workflow), children: HashMap::new(), outside: BTreeMap::new(), most: 100_000 }
+        Self {
+            workflow: Arc::new(workflow),
+            children: HashMap::new(),
+            outside: BTreeMap::new(),
+            most: 100_000,
+        }
     }
 
     /// With another workflow that it may start as a child.
@@ -140,7 +146,12 @@ impl Test {
     ///
     /// # Errors
     /// The payload has no form in MessagePack.
-    pub fn signal<T: Serialize + ?Sized>(self, after: Duration, name: &str, payload: &T) -> Result<Self, Error> {
+    pub fn signal<T: Serialize + ?Sized>(
+        self,
+        after: Duration,
+        name: &str,
+        payload: &T,
+    ) -> Result<Self, Error> {
         let payload = codec::encode(payload).map_err(|error| Error::Codec(error.to_string()))?.into();
         Ok(self.at(after, Event::Signal { name: name.to_owned(), payload }))
     }
@@ -149,7 +160,12 @@ impl Test {
     ///
     /// # Errors
     /// The value has no form in MessagePack.
-    pub fn resolve<T: Serialize + ?Sized>(self, after: Duration, name: &str, value: &T) -> Result<Self, Error> {
+    pub fn resolve<T: Serialize + ?Sized>(
+        self,
+        after: Duration,
+        name: &str,
+        value: &T,
+    ) -> Result<Self, Error> {
         let value = codec::encode(value).map_err(|error| Error::Codec(error.to_string()))?;
         let outcome = Outcome::Success(value.into());
         Ok(self.at(after, Event::Promise { name: name.to_owned(), outcome }))
@@ -174,7 +190,8 @@ impl Test {
     pub async fn run<T: Serialize + ?Sized>(self, input: &T) -> Result<Ended, Error> {
         let input = codec::encode(input).map_err(|error| Error::Codec(error.to_string()))?.into();
         let start = to_millis(SystemTime::now());
-        let outside = self.outside.iter().map(|((after, n), event)| ((start + after, *n), event.clone())).collect();
+        let outside =
+            self.outside.iter().map(|((after, n), event)| ((start + after, *n), event.clone())).collect();
         Run::new(&self, &self.workflow, start, outside).run(input).await
     }
 }
@@ -231,7 +248,10 @@ impl<'a> Run<'a> {
         self.again.clear();
         let definition = self.workflow.definition();
         let about = About {
-            address: EntityAddress { entity_type: definition.entity_type.clone(), id: EntityId::new("test").map_err(|error| Error::Codec(error.to_string()))? },
+            address: EntityAddress {
+                entity_type: definition.entity_type.clone(),
+                id: EntityId::new("test").map_err(|error| Error::Codec(error.to_string()))?,
+            },
             group: definition.group.clone(),
             run: Snowflake::new(self.start),
             seed: 0,
@@ -291,9 +311,11 @@ impl<'a> Run<'a> {
                 }
                 Work::Child(child) => {
                     let kind = &child.address.entity_type;
-                    let workflow = self.test.children.get(kind).ok_or_else(|| Error::UnknownChild(kind.clone()))?;
-                    let ended =
-                        Run::new(self.test, workflow, self.now, BTreeMap::new()).run(child.input.clone()).await?;
+                    let workflow =
+                        self.test.children.get(kind).ok_or_else(|| Error::UnknownChild(kind.clone()))?;
+                    let ended = Run::new(self.test, workflow, self.now, BTreeMap::new())
+                        .run(child.input.clone())
+                        .await?;
                     let at = self.now.saturating_add(millis(ended.elapsed));
                     self.due.insert((at, step), Event::ChildEnded { step, outcome: ended.outcome });
                 }
@@ -320,7 +342,10 @@ impl<'a> Run<'a> {
     async fn attempt(&mut self, context: &Context, step: Step, activity: Activity) -> Event {
         let (since, attempt, progress) = {
             let state = context.state();
-            state.machine.open(step).map_or((self.now, 0, None), |open| (open.since, open.attempts, open.progress.clone()))
+            state
+                .machine
+                .open(step)
+                .map_or((self.now, 0, None), |open| (open.since, open.attempts, open.progress.clone()))
         };
         let about = context.about();
         let (beat, beats) = watch::channel(None);

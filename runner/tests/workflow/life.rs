@@ -263,7 +263,10 @@ async fn an_attempt_that_takes_too_long_is_stopped(place: Place) {
         Ok(format!("{} / {}", text(done), text(silent)))
     });
     let given = client.execute(&"a".into()).await.unwrap();
-    assert_eq!(given, "TimedOut: an attempt took longer than 50ms / TimedOut: the activity said nothing for 50ms");
+    assert_eq!(
+        given,
+        "TimedOut: an attempt took longer than 50ms / TimedOut: the activity said nothing for 50ms"
+    );
 }
 
 async fn progress_survives_a_failed_attempt(place: Place) {
