@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use cleat_runner::message::{Chunk, Sequence, Snowflake};
 use cleat_runner::shard::GroupName;
-use cleat_runner::store::{Attempt, Change, Committed, Error, Finish, Request, Store, Timer, Write};
+use cleat_runner::store::{Attempt, Change, Committed, Error, Finish, Phase, Request, Store, Timer, Write};
 use cleat_testing::process::{self, Process};
 use sqlx::{Connection, PgConnection};
 use store_postgres_rig::*;
@@ -20,7 +20,9 @@ const EVERYTHING: &str = "SELECT md5(string_agg(t, '|' ORDER BY t)) FROM (
     SELECT m::text AS t FROM cleat.messages m UNION ALL SELECT o::text FROM cleat.outcomes o
     UNION ALL SELECT s::text FROM cleat.states s UNION ALL SELECT t::text FROM cleat.timers t
     UNION ALL SELECT d::text FROM cleat.dead_letters d UNION ALL SELECT c::text FROM cleat.chunks c
-    UNION ALL SELECT k::text FROM cleat.keys k UNION ALL SELECT s::text FROM cleat.streams s) AS everything";
+    UNION ALL SELECT k::text FROM cleat.keys k UNION ALL SELECT s::text FROM cleat.streams s
+    UNION ALL SELECT e::text FROM cleat.executions e UNION ALL SELECT j::text FROM cleat.journal j
+    UNION ALL SELECT f::text FROM cleat.former_runs f) AS everything";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stale_write_is_fenced_and_nothing_of_it_is_written_whatever_it_changes() {
@@ -47,6 +49,9 @@ async fn a_stale_write_is_fenced_and_nothing_of_it_is_written_whatever_it_change
         payload: Bytes::new(),
     };
     old.commit(Write::one(stale.clone(), Change::SetTimer(timer("kept")))).await.unwrap();
+    let run = id();
+    let changes = vec![begin(&entity(1, 9), run), journal(run, 0, 2)];
+    old.commit(Write { fence: stale.clone(), changes }).await.unwrap();
     claim(&new, 1, 2).await;
 
     let before: String = sqlx::query_scalar(EVERYTHING).fetch_one(&mut connect(&url).await).await.unwrap();
@@ -70,6 +75,10 @@ async fn a_stale_write_is_fenced_and_nothing_of_it_is_written_whatever_it_change
         Change::Ack { request: streamed, sequence: Sequence(0) },
         Change::SetTimer(timer("new")),
         Change::ClearTimer { address: counter.clone(), name: "kept".to_owned() },
+        begin(&entity(1, 10), id()),
+        journal(run, 2, 3),
+        became(&entity(1, 9), run, Phase::Failed),
+        renew(&entity(1, 9), run, id()),
     ];
     for change in &changes {
         let answer = old.commit(Write::one(stale.clone(), change.clone())).await;

@@ -4,16 +4,15 @@
 mod store_postgres_rig;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cleat_runner::message::Snowflake;
 use cleat_runner::store::postgres::PostgresStore;
 use cleat_runner::store::{Change, Committed, Error, Store, Write};
 use cleat_testing::postgres::{Options, Server, Shutdown, Target};
+use store_postgres_rig::proxy::Proxy;
 use store_postgres_rig::*;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 fn says_nothing_was_written(error: &Error) -> bool {
@@ -142,66 +141,6 @@ async fn what_was_acknowledged_is_stored_once_though_the_server_is_restarted_and
     assert_eq!(acknowledged, versions);
 }
 
-/// Passes bytes on, and cuts a connection before or after a request that it counts.
-struct Proxy {
-    url: String,
-    /// How many more requests pass; then connections are cut. High numbers are never reached.
-    left: Arc<AtomicU32>,
-    /// Whether the cut comes after the request was passed on.
-    forward: bool,
-}
-
-impl Proxy {
-    const NEVER: u32 = 1 << 30;
-
-    async fn start(url: &str, forward: bool) -> Self {
-        let port: u16 = url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let own = listener.local_addr().unwrap().port();
-        let left = Arc::new(AtomicU32::new(Self::NEVER));
-        let counter = Arc::clone(&left);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                tokio::spawn(pass(client, server, Arc::clone(&counter), forward));
-            }
-        });
-        Self { url: url.replace(&format!(":{port}/"), &format!(":{own}/")), left, forward }
-    }
-}
-
-async fn pass(mut client: TcpStream, mut server: TcpStream, left: Arc<AtomicU32>, forward: bool) {
-    let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-    loop {
-        tokio::select! {
-            read = client.read(&mut up) => {
-                let Ok(n @ 1..) = read else { return };
-                let cut = left.fetch_sub(1, Ordering::Relaxed) == 1;
-                if cut {
-                    left.store(Proxy::NEVER, Ordering::Relaxed);
-                }
-                if (!cut || forward) && server.write_all(&up[..n]).await.is_err() {
-                    return;
-                }
-                if cut {
-                    // The client hears nothing more; the server may do what it was asked, or not get to it.
-                    drop(client);
-                    if forward {
-                        let _ = tokio::time::timeout(Duration::from_millis(20), server.read(&mut down)).await;
-                    }
-                    return;
-                }
-            }
-            read = server.read(&mut down) => {
-                let Ok(n @ 1..) = read else { return };
-                if client.write_all(&down[..n]).await.is_err() {
-                    return;
-                }
-            }
-        }
-    }
-}
-
 async fn cut_at_random_points(forward: bool) {
     let url = database().await;
     let proxy = Proxy::start(&url, forward).await;
@@ -213,10 +152,7 @@ async fn cut_at_random_points(forward: bool) {
     let savers: Vec<_> = (0..16).map(|n| tokio::spawn(save(Arc::clone(&store), n, stop.clone()))).collect();
     let counters: Vec<_> = (0..8).map(|n| tokio::spawn(count(Arc::clone(&store), n, stop.clone()))).collect();
     for _ in 0..25 {
-        proxy.left.store(rand::random_range(1..12), Ordering::Relaxed);
-        while proxy.left.load(Ordering::Relaxed) < Proxy::NEVER / 2 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        proxy.cut(rand::random_range(1..12)).await;
     }
     stop.cancel();
     let (mut there, mut absent) = (Vec::new(), Vec::new());

@@ -1,6 +1,8 @@
 //! What the tests of the PostgreSQL store share: stores, fences, writes, and a look behind the door.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part of it")]
 
+pub mod proxy;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -9,7 +11,9 @@ use bytes::Bytes;
 use cleat_runner::message::{EntityAddress, Envelope, Outcome, Snowflake};
 use cleat_runner::shard::{Epoch, Fence, GroupName, Instance, ShardId, ShardMap};
 use cleat_runner::store::postgres::{Options, PostgresStore};
-use cleat_runner::store::{Change, Finish, Message, Request, StateChange, Store, Write};
+use cleat_runner::store::{
+    Change, Execution, ExecutionChange, Finish, Message, Phase, Request, StateChange, Store, Write,
+};
 use sqlx::{Connection, PgConnection};
 
 /// What a loaded machine may take; passing tests never wait that long.
@@ -94,6 +98,40 @@ pub fn state(address: &EntityAddress, base: i64, value: i64) -> Change {
         base,
         value: Bytes::copy_from_slice(&value.to_be_bytes()),
     })
+}
+
+pub fn begin(address: &EntityAddress, run: Snowflake) -> Change {
+    Change::Begin(Box::new(Execution {
+        address: address.clone(),
+        group: GroupName::default(),
+        run,
+        phase: Phase::Running,
+        active: true,
+        started: SystemTime::now(),
+        input: Bytes::from_static(b"input"),
+        summary: Bytes::new(),
+    }))
+}
+
+/// Entries that say at which place they are.
+pub fn journal(run: Snowflake, from: i64, count: i64) -> Change {
+    let entries = (from..from + count).map(|place| Bytes::copy_from_slice(&place.to_be_bytes())).collect();
+    Change::Journal { run, from, entries }
+}
+
+pub fn became(address: &EntityAddress, run: Snowflake, phase: Phase) -> Change {
+    Change::Execution(ExecutionChange {
+        address: address.clone(),
+        run,
+        phase,
+        active: !phase.is_final(),
+        ended: phase.is_final().then(SystemTime::now),
+        summary: Bytes::from_static(b"changed"),
+    })
+}
+
+pub fn renew(address: &EntityAddress, from: Snowflake, to: Snowflake) -> Change {
+    Change::Renew { address: address.clone(), from, to, summary: Bytes::from_static(b"renewed") }
 }
 
 /// One number from the database.

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
-use super::model::{Answer, Deed, Life, Model, Order, defect};
+use super::model::{Answer, Deed, Life, Model, Order, Work, defect};
 use super::world::*;
 use crate::message::Snowflake;
 use crate::shard::{Epoch, Fence, GroupName, ShardId};
-use crate::store::{Attempt, Change, Progress, Receipt, Store, Write};
+use crate::store::{Attempt, Change, Phase, Progress, Receipt, Store, Write};
 
 /// Several entities per shard, several shards.
 const ENTITIES: [&str; 4] = ["apples", "pears", "plums", "größe"];
 const REQUESTS: u8 = 5;
+const RUNS: u8 = 3;
 
 /// One step of a history.
 #[derive(Debug, Clone)]
@@ -38,14 +39,23 @@ fn deed() -> impl Strategy<Value = Deed> {
     ]
 }
 
+fn work() -> impl Strategy<Value = Work> {
+    let offset = prop_oneof![8 => Just(0i64), 1 => Just(1), 1 => Just(-1)];
+    let run = 0..RUNS;
+    prop_oneof![
+        2 => run.clone().prop_map(|run| Work::Begin { run }),
+        5 => (run.clone(), offset, 1..4u8).prop_map(|(run, offset, count)| Work::Append { run, offset, count }),
+        4 => (run.clone(), proptest::sample::select(&Phase::ALL[..]))
+            .prop_map(|(run, phase)| Work::Become { run, phase }),
+        2 => (run.clone(), run).prop_map(|(from, to)| Work::Renew { from, to }),
+    ]
+}
+
 fn order() -> impl Strategy<Value = Order> {
     let offset = prop_oneof![6 => Just(0i64), 1 => Just(1), 1 => Just(-1)];
     let deed = proptest::option::weighted(0.8, (0..REQUESTS, deed()));
-    (0..ENTITIES.len(), deed, proptest::option::of(offset)).prop_map(|(entity, deed, state)| Order {
-        entity,
-        deed,
-        state,
-    })
+    let parts = (0..ENTITIES.len(), deed, proptest::option::of(offset), proptest::option::of(work()));
+    parts.prop_map(|(entity, deed, state, work)| Order { entity, deed, state, work })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -64,7 +74,9 @@ pub async fn stores_answer_as_the_model_predicts<D: Database>(world: World<D>) {
     drop(world);
     let runtime = tokio::runtime::Handle::current();
     let run = move || {
-        let config = Config { cases: D::CASES, failure_persistence: None, ..Config::default() };
+        let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+        let cases = asked.unwrap_or(D::CASES);
+        let config = Config { cases, failure_persistence: None, ..Config::default() };
         let histories = proptest::collection::vec(step(), 1..20);
         let answer = TestRunner::new(config).run(&histories, |steps| runtime.block_on(history::<D>(steps)));
         match answer {
@@ -150,6 +162,7 @@ impl<D: Database> Play<D> {
         if let Some(offset) = order.state {
             changes.push(state(entity, self.model.version(order.entity) + offset, "v"));
         }
+        changes.extend(order.work.map(|work| self.work(order.entity, work)));
         let Some((number, deed)) = order.deed else { return changes };
         let request = id(&self.world, order.entity, number);
         let message = |key: Option<u8>, payload: u8| {
@@ -173,8 +186,57 @@ impl<D: Database> Play<D> {
         changes
     }
 
+    fn work(&self, entity: usize, work: Work) -> Change {
+        let name = ENTITIES[entity];
+        match work {
+            Work::Begin { run } => self.world.begin(number_of(entity, RUN + run), name),
+            Work::Append { run, offset, count } => {
+                let from = self.model.place(entity, run, offset);
+                let places = from..from + i64::from(count);
+                let entries = places.map(|place| place.to_string().into()).collect();
+                Change::Journal { run: id(&self.world, entity, RUN + run), from, entries }
+            }
+            Work::Become { run, phase } => self.world.became(number_of(entity, RUN + run), name, phase),
+            Work::Renew { from, to } => {
+                self.world.renew(name, number_of(entity, RUN + from), number_of(entity, RUN + to))
+            }
+        }
+    }
+
+    /// Executions and journals are those of the model.
+    async fn check_executions(&self) -> Result<(), TestCaseError> {
+        let store = &self.stores[0];
+        let (mut active, mut expected) = (BTreeSet::new(), BTreeSet::new());
+        for (entity, name) in ENTITIES.iter().enumerate() {
+            let stored = store.execution(&workflow(name)).await.unwrap();
+            let found = stored.as_ref().map(|stored| (stored.execution.run, stored.execution.phase));
+            let model = self.model.executions.get(&entity).copied();
+            let wanted = model.map(|(run, phase)| (id(&self.world, entity, RUN + run), phase));
+            prop_assert_eq!(found, wanted, "execution of {}", name);
+            if let Some(stored) = stored {
+                prop_assert_eq!(stored.ended.is_some(), stored.execution.phase.is_final());
+                if matches!(stored.execution.phase, Phase::Running | Phase::Cancelling) {
+                    expected.insert(workflow(name));
+                }
+            }
+            for run in 0..RUNS {
+                let journal = store.journal(id(&self.world, entity, RUN + run), 0, 1000).await.unwrap();
+                let length = self.model.length(entity, run);
+                let wanted: Vec<_> = (0..length).map(|place| place.to_string()).collect();
+                prop_assert_eq!(journal, wanted, "journal of {} run {}", name, run);
+            }
+        }
+        let shards: Vec<_> = store.maps()[0].ids().chain(store.maps()[1].ids()).collect();
+        for stored in store.active_executions(&shards, None, 1000).await.unwrap() {
+            active.insert(stored.execution.address);
+        }
+        prop_assert_eq!(active, expected);
+        Ok(())
+    }
+
     /// What is stored in the end is what the model has.
     async fn check(&self) -> Result<(), TestCaseError> {
+        self.check_executions().await?;
         let store = &self.stores[0];
         let (mut open, mut dead) = (BTreeSet::new(), BTreeSet::new());
         for (entity, name) in ENTITIES.iter().enumerate() {
@@ -211,6 +273,9 @@ impl<D: Database> Play<D> {
         Ok(())
     }
 }
+
+/// Runs have other numbers than requests.
+const RUN: u8 = 50;
 
 fn number_of(entity: usize, request: u8) -> i64 {
     i64::try_from(entity).unwrap() * 100 + i64::from(request)

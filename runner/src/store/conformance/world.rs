@@ -18,7 +18,7 @@ use crate::store::{
 /// One empty database of the implementation that is tested.
 #[async_trait]
 pub trait Database: Send + Sync + Sized + 'static {
-    /// How many random histories the properties try.
+    /// How many random histories the properties try, unless `PROPTEST_CASES` says otherwise.
     const CASES: u32;
 
     /// A database that nobody has used before.

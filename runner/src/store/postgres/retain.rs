@@ -170,15 +170,16 @@ const DELETIONS: [&str; 8] = [
      f AS (DELETE FROM cleat.former_runs f USING old
        WHERE f.entity_type = old.entity_type AND f.entity_id = old.entity_id RETURNING f.run)
      INSERT INTO cleat.forgotten_runs (run) SELECT run FROM e UNION SELECT run FROM f ON CONFLICT DO NOTHING",
-    // A single journal may be longer than what should be deleted at once.
+    // A single journal may be longer than what should be deleted at once. Each is looked up by itself, because nobody has counted the
+    // forgotten runs, and a planner that expects many of them would read all journals.
     "DELETE FROM cleat.journal WHERE (run, seq) IN (
-       SELECT j.run, j.seq FROM cleat.forgotten_runs f JOIN cleat.journal j ON j.run = f.run
-       WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
-       LIMIT $5 FOR UPDATE OF j SKIP LOCKED)",
+       SELECT j.run, j.seq FROM cleat.forgotten_runs f CROSS JOIN LATERAL (
+         SELECT j.run, j.seq FROM cleat.journal j WHERE j.run = f.run LIMIT $5 FOR UPDATE SKIP LOCKED) AS j
+       WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL LIMIT $5)",
     "DELETE FROM cleat.forgotten_runs WHERE run IN (
        SELECT f.run FROM cleat.forgotten_runs f
        WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
-         AND NOT EXISTS (SELECT 1 FROM cleat.journal j WHERE j.run = f.run) LIMIT $5)",
+         AND (SELECT 1 FROM cleat.journal j WHERE j.run = f.run LIMIT 1) IS NULL LIMIT $5)",
 ];
 
 /// Drops the days whose successes are past their retention, and creates the next ones.
