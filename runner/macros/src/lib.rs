@@ -74,7 +74,8 @@ pub fn rpc(_: TokenStream, item: TokenStream) -> TokenStream {
     misplaced("rpc", item)
 }
 
-/// An `#[rpc]` that only other entities and workflows may ask for. It is not on the client.
+/// An `#[rpc]` that only other entities and workflows may ask for. It is not on the client, but on `client.inside()`, for
+/// `context.call(...)`.
 #[proc_macro_attribute]
 pub fn protected(_: TokenStream, item: TokenStream) -> TokenStream {
     misplaced("protected", item)

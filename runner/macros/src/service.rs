@@ -11,7 +11,7 @@ use crate::client;
 use crate::method::{Argument, Method};
 
 /// Names that the macros themselves use.
-const TAKEN: [&str; 3] = ["register", "entity", "new"];
+const TAKEN: [&str; 4] = ["register", "entity", "new", "inside"];
 
 /// An impl block, its attributes taken off.
 struct Block {
@@ -190,6 +190,7 @@ fn arm(method: &Method) -> TokenStream {
 fn register(name: &Ident, groups: &[Path]) -> TokenStream {
     let client = format_ident!("{name}Client");
     let parameters: Vec<_> = (0..groups.len()).map(|at| format_ident!("group_{at}")).collect();
+    let inside = format_ident!("{name}Inside");
     let traits = groups.iter().map(client::trait_of);
     let parts = groups.iter().zip(&parameters).map(
         |(group, parameter)| quote_spanned!(group.span()=> ::cleat_runner::entity::native::group(#parameter)),
@@ -214,5 +215,6 @@ fn register(name: &Ident, groups: &[Path]) -> TokenStream {
         }
 
         #(impl #traits for #client {})*
+        #(impl ::cleat_runner::entity::native::Has<#groups> for #inside {})*
     }
 }

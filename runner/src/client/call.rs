@@ -2,6 +2,7 @@
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -10,9 +11,10 @@ use serde::de::DeserializeOwned;
 
 use super::error::reply;
 use super::{EntityClient, Error, Pending};
+use crate::entity::reach::Target;
 use crate::entity::{self, Delivered, Want};
 use crate::message::{
-    EntityAddress, Envelope, Headers, IdempotencyKey, RequestId, TraceContext, Uninterruptible,
+    EntityAddress, Envelope, Headers, IdempotencyKey, RequestId, Snowflake, TraceContext, Uninterruptible,
 };
 
 /// A call of a method that replies with `T` or fails with `E`.
@@ -35,7 +37,9 @@ pub(crate) struct Parts {
     pub(crate) deliver_at: Option<SystemTime>,
     pub(crate) headers: Headers,
     uninterruptible: Uninterruptible,
-    trace: Option<TraceContext>,
+    pub(crate) trace: Option<TraceContext>,
+    /// Its id, if it has one already.
+    id: Option<Snowflake>,
 }
 
 impl Parts {
@@ -49,6 +53,7 @@ impl Parts {
             headers: Headers::default(),
             uninterruptible: Uninterruptible::default(),
             trace: None,
+            id: None,
         }
     }
 }
@@ -127,6 +132,26 @@ impl<T, E> Call<T, E> {
         Ok(Pending::new(client, self.notify().await?))
     }
 
+    /// The same as an entity asks it.
+    pub(crate) fn asked_inside(mut self, change: impl FnOnce(&mut Parts)) -> Self {
+        self.client = self.client.inside();
+        self.with(change)
+    }
+
+    /// The same with an id, and whom to interrupt.
+    pub(crate) fn numbered(mut self) -> Result<(Self, Target), entity::Error> {
+        let mut parts = self.parts?;
+        let id = self.client.router.next_id()?;
+        parts.id = Some(id);
+        let target = Target {
+            router: Arc::clone(&self.client.router),
+            request: self.client.request_id(&parts.address, id),
+            key: parts.key,
+        };
+        self.parts = Ok(parts);
+        Ok((self, target))
+    }
+
     /// What it says, for whoever sends it in another way.
     pub(crate) fn into_parts(self) -> Result<Parts, entity::Error> {
         self.parts
@@ -136,7 +161,10 @@ impl<T, E> Call<T, E> {
         let parts = self.parts?;
         Ok(entity::Request {
             envelope: Envelope {
-                id: self.client.router.next_id()?,
+                id: match parts.id {
+                    Some(id) => id,
+                    None => self.client.router.next_id()?,
+                },
                 address: parts.address,
                 method: parts.method,
                 payload: parts.payload,

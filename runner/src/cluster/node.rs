@@ -115,6 +115,8 @@ impl Node {
             patience: options.patience,
             again: Duration::from_millis(100),
         });
+        let router: Arc<dyn Router> = Arc::<Inner>::clone(&inner);
+        host.route_through(&router);
         let listening = CancellationToken::new();
         let server = Server::new(identity, verify, Arc::new(Door(Arc::clone(&inner))), options.transport);
         let serving = server.serve(listener, listening.clone());

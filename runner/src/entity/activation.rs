@@ -12,6 +12,7 @@ use super::registry::Kind;
 use super::shard::Shard;
 use super::state::State;
 use super::turn::Turn;
+use super::waiting::Waiting;
 use crate::message::EntityAddress;
 
 /// One instance of an entity: its mailbox, and its handler and state once it has been asked something.
@@ -22,6 +23,8 @@ pub(super) struct Activation {
     /// A message came while a turn was under way.
     pub(super) wake: Notify,
     body: tokio::sync::Mutex<Option<Body>>,
+    /// Requests that wait for other entities.
+    pub(super) waiting: Waiting,
 }
 
 /// What handles the messages of an instance. Lost when a commit fails or a handler panics; then it is made again.
@@ -39,6 +42,7 @@ impl Activation {
             mailbox: Mutex::new(Mailbox::new()),
             wake: Notify::new(),
             body: tokio::sync::Mutex::new(None),
+            waiting: Waiting::default(),
         }
     }
 

@@ -6,19 +6,21 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::reach::{Opened, Reach};
 use super::{Error, HandlerError};
 use crate::client;
-use crate::message::{EntityAddress, Envelope, Headers, IdempotencyKey, Snowflake, codec};
+use crate::message::{EntityAddress, Headers, IdempotencyKey, Snowflake, codec};
 use crate::shard::Fence;
-use crate::store::Change;
+use crate::store::{Change, Message};
 
 /// One message as its handler sees it: who is asked, by which request, for the how many-th time; and the one-way messages that commit
 /// with its reply.
 pub struct Context {
-    envelope: Envelope,
+    pub(super) message: Message,
     attempt: i32,
     fence: Fence,
     pub(super) effects: Commits,
+    pub(super) reach: Reach,
     /// A message that could not be made. The handler has failed then, whatever it says.
     broken: Option<Error>,
 }
@@ -31,6 +33,8 @@ pub(super) struct Commits {
     pub(super) changes: Vec<Change>,
     /// What they do once it is committed.
     pub(super) then: Vec<Box<dyn FnOnce() + Send + Sync>>,
+    /// The user's own statements.
+    pub(super) transaction: Option<Opened>,
 }
 
 /// A one-way message that commits with the handler's reply.
@@ -45,33 +49,33 @@ pub(super) struct Outgoing {
 }
 
 impl Context {
-    pub(super) fn new(envelope: Envelope, attempt: i32, fence: Fence) -> Self {
-        Self { envelope, attempt, fence, effects: Commits::default(), broken: None }
+    pub(super) fn new(message: Message, attempt: i32, fence: Fence, reach: Reach) -> Self {
+        Self { message, attempt, fence, effects: Commits::default(), reach, broken: None }
     }
 
     /// Who is asked.
     pub fn address(&self) -> &EntityAddress {
-        &self.envelope.address
+        &self.message.envelope.address
     }
 
     /// What is asked.
     pub fn method(&self) -> &str {
-        &self.envelope.method
+        &self.message.envelope.method
     }
 
     /// The input, as the caller wrote it.
     pub fn payload(&self) -> &Bytes {
-        &self.envelope.payload
+        &self.message.envelope.payload
     }
 
     /// The request's id: the same for each attempt.
     pub fn request(&self) -> Snowflake {
-        self.envelope.id
+        self.message.envelope.id
     }
 
     /// What else the caller said.
     pub fn headers(&self) -> &Headers {
-        &self.envelope.headers
+        &self.message.envelope.headers
     }
 
     /// How many attempts have failed before this one.
@@ -148,7 +152,7 @@ impl Context {
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
-            .field("envelope", &self.envelope)
+            .field("envelope", &self.message.envelope)
             .field("attempt", &self.attempt)
             .field("fence", &self.fence)
             .finish_non_exhaustive()

@@ -1,5 +1,6 @@
 //! Why a request has no answer.
 
+use super::Chain;
 use crate::message::{Defect, EntityAddress, EntityType, Failure, Snowflake, codec};
 use crate::shard::ShardId;
 use crate::store;
@@ -45,8 +46,31 @@ pub enum Error {
         method: String,
     },
     /// The entity waits, directly or through others, for the caller.
-    #[error("{0} is waiting for this very call: a call back into its own chain would wait for ever")]
-    Deadlock(EntityAddress),
+    #[error("{address} is waiting for this very call ({chain} -> {address}): it would wait for ever")]
+    Deadlock {
+        /// Who is asked.
+        address: EntityAddress,
+        /// Who waits for whom, up to the caller.
+        chain: Box<Chain>,
+    },
+    /// Too many entities wait for each other.
+    #[error("{limit} entities wait for each other already ({0}): a longer chain of calls is not allowed", limit = Chain::LIMIT)]
+    TooDeep(Box<Chain>),
+    /// A handler that commits nothing asked for a transaction.
+    #[error(
+        "method {method} of {entity_type} is volatile: it commits nothing, so make it persisted for a transaction"
+    )]
+    NoTransaction {
+        /// The type.
+        entity_type: EntityType,
+        /// The method.
+        method: String,
+    },
+    /// A handler asked another entity while its transaction was open, or the other way round.
+    #[error(
+        "{0} cannot call others while its transaction is open: await the calls first, then begin the transaction"
+    )]
+    CallInTransaction(EntityAddress),
     /// The request was interrupted.
     #[error("request {0} was interrupted")]
     Interrupted(Snowflake),
@@ -88,7 +112,10 @@ impl Error {
             Self::UnknownMethod { .. } => "UnknownMethod",
             Self::NotPermitted { .. } => "NotPermitted",
             Self::NotPersisted { .. } => "NotPersisted",
-            Self::Deadlock(_) => "Deadlock",
+            Self::Deadlock { .. } => "Deadlock",
+            Self::TooDeep(_) => "TooDeep",
+            Self::NoTransaction { .. } => "NoTransaction",
+            Self::CallInTransaction(_) => "CallInTransaction",
             Self::Interrupted(_) => "Interrupted",
             Self::NoSuchRequest(_) => "NoSuchRequest",
             Self::Address(_) => "InvalidAddress",

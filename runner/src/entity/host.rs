@@ -9,10 +9,13 @@ use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::chain::{self, Chain};
+use super::home::{Home, Routing};
 use super::job::{Answer, Caller, Delivered, ReplyTo, Request, Waiter, Want};
 use super::registry::Registry;
 use super::shard::Shard;
 use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, RegistrationEvent, Retry, Visibility};
+use crate::client::Router;
 use crate::message::snowflake::{Exhausted, Generator};
 use crate::message::{EntityType, Outcome, RequestId, Snowflake};
 use crate::shard::{Fence, GroupName, ShardId, ShardMap};
@@ -75,6 +78,7 @@ pub(super) struct Inner {
     lost: broadcast::Sender<Fence>,
     stop: CancellationToken,
     tasks: TaskTracker,
+    pub(super) routing: Routing,
 }
 
 /// Messages that are loaded in one statement.
@@ -92,9 +96,19 @@ impl Host {
             lost: broadcast::channel(1024).0,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            routing: Routing::default(),
         });
         inner.tasks.spawn(Arc::clone(&inner).keep());
         Self(inner)
+    }
+
+    pub(super) fn of(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// From now on its handlers ask other entities through this router, and not only those that are served here. Holds once.
+    pub fn route_through(&self, router: &Arc<dyn Router>) {
+        self.0.routing.set(router);
     }
 
     /// Registers a type of entity, now or at any later time.
@@ -277,6 +291,11 @@ impl Inner {
         self.ids.next()
     }
 
+    /// The way of its handlers to all entities.
+    pub(super) fn home(self: &Arc<Self>) -> Arc<dyn Router> {
+        Arc::new(Home::new(Arc::downgrade(self), Arc::clone(&self.ids)))
+    }
+
     fn map(&self, group: &GroupName) -> Option<&ShardMap> {
         self.store.maps().iter().find(|map| map.group() == group)
     }
@@ -357,7 +376,9 @@ impl Inner {
                 private: method.visibility == Visibility::Private,
             });
         }
-        let wants_store = envelope.deliver_at.is_some() || envelope.key.is_some();
+        // A key that was made for an entity's call is for methods that have use for it.
+        let derived = request.caller == Caller::Inside && envelope.headers.contains_key(chain::DERIVED);
+        let wants_store = envelope.deliver_at.is_some() || (envelope.key.is_some() && !derived);
         if method.delivery == Delivery::Volatile && wants_store {
             return Err(Error::NotPersisted {
                 entity_type: entity_type.clone(),
@@ -370,6 +391,20 @@ impl Inner {
         let shard = self.shard(&id).ok_or(Error::NotHere(id))?;
         let mut message = Message { envelope: envelope.clone(), group, seq: self.ids.next()? };
         message.envelope.persisted = method.delivery == Delivery::Persisted;
+        if !message.envelope.persisted {
+            message.envelope.key = None;
+        }
+        match request.caller {
+            Caller::Inside => drop(message.envelope.headers.remove(chain::DERIVED)),
+            Caller::Outside => Chain::strip(&mut message.envelope),
+        }
+        if Chain::is_in(&message.envelope) {
+            let chain = Chain::of(&message.envelope);
+            if shard.is_deadlock(&chain, &kind, &message) {
+                let address = message.envelope.address;
+                return Err(Error::Deadlock { address, chain: Box::new(chain) });
+            }
+        }
         Ok((kind, shard, message))
     }
 

@@ -6,13 +6,17 @@
 
 mod activation;
 mod call;
+mod chain;
 mod context;
 mod definition;
+mod earlier;
 mod error;
+mod home;
 mod host;
 mod job;
 mod mailbox;
 pub mod native;
+pub(crate) mod reach;
 mod refusal;
 mod registry;
 mod requests;
@@ -21,8 +25,11 @@ mod run;
 mod shard;
 mod state;
 mod turn;
+mod variant;
+mod waiting;
 
 pub use call::{Call, Entity, Handler, HandlerError};
+pub use chain::Chain;
 pub use context::Context;
 pub use definition::{
     Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Retry, Visibility,

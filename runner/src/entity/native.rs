@@ -42,6 +42,9 @@ pub type Serving<'a> = BoxFuture<'a, Result<Bytes, HandlerError>>;
 )]
 pub trait Group {}
 
+/// A client of entities into which a group is composed, as other entities and workflows ask them.
+pub trait Has<G>: AsRef<EntityClient> {}
+
 /// A type of entity as `#[entity]` declares it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not declared as an entity",
@@ -115,15 +118,21 @@ impl Settings {
         Self { concurrency: Some(concurrency), ..self }
     }
 
-    fn definition(self) -> Result<Definition, InvalidDefinition> {
+    /// The type's name and its group.
+    pub(super) fn place(&self) -> Result<(EntityType, GroupName), InvalidDefinition> {
         let group = self.group.map(GroupName::new).transpose()?;
+        Ok((EntityType::new(self.name)?, group.unwrap_or_default()))
+    }
+
+    fn definition(self) -> Result<Definition, InvalidDefinition> {
+        let (entity_type, group) = self.place()?;
         Ok(Definition {
-            group: group.unwrap_or_default(),
+            group,
             state: self.state,
             idle: self.idle,
             mailbox: self.mailbox,
             concurrency: self.concurrency,
-            ..Definition::new(EntityType::new(self.name)?)
+            ..Definition::new(entity_type)
         })
     }
 }
@@ -201,8 +210,8 @@ impl Handler for Parts {
 /// # Errors
 /// [`InvalidDefinition`] if the settings are not well formed.
 pub fn client<T: Declared>(runtime: &(impl Runtime + ?Sized)) -> Result<T::Client, InvalidDefinition> {
-    let definition = T::settings().definition()?;
-    Ok(EntityClient::new(runtime.router(), definition.entity_type).in_group(definition.group).into())
+    let (entity_type, group) = T::settings().place()?;
+    Ok(EntityClient::new(runtime.router(), entity_type).in_group(group).into())
 }
 
 /// The context and the state of a method that looks at it.

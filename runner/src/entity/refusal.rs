@@ -6,12 +6,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::HandlerError;
+use super::variant::variant_of;
 use crate::message::{Failure, codec};
 
 /// A handler's own error.
 ///
 /// Every error that can be written, read and shown is one: it is a considered no, the request's end, and its callers get the very
-/// same value. A method that also knows failures which are worth another attempt returns [`OrRetry`] of its error.
+/// same value. Its kind is the name of the type or, of an enum, that of the variant. A method that also knows failures which are worth another attempt returns [`OrRetry`] of its error.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the error of an entity's method",
     label = "callers could not be given this",
@@ -37,7 +38,7 @@ where
     fn into_handler_error(self) -> HandlerError {
         match codec::encode(&self) {
             Ok(details) => HandlerError::Failed(Failure {
-                kind: kind_of::<E>(),
+                kind: kind_of(&self),
                 message: self.to_string(),
                 details: details.into(),
             }),
@@ -101,8 +102,16 @@ impl<E: Refusal> Refusal for OrRetry<E> {
     }
 }
 
-/// The name of a type without its path and parameters: one word for machines.
-fn kind_of<E>() -> String {
+/// One word for machines: the variant of an enum, if it is such a word, and else the name of the type.
+fn kind_of<E: Serialize>(error: &E) -> String {
+    let is_word = |name: &&str| {
+        name.starts_with(|first: char| first.is_ascii_uppercase()) && name.chars().all(char::is_alphanumeric)
+    };
+    variant_of(error).filter(is_word).map_or_else(type_of::<E>, str::to_owned)
+}
+
+/// The name of a type without its path and parameters.
+fn type_of<E>() -> String {
     let name = std::any::type_name::<E>();
     let plain = name.split_once('<').map_or(name, |(plain, _)| plain);
     plain.rsplit("::").next().unwrap_or(plain).to_owned()
@@ -140,10 +149,27 @@ mod tests {
         assert!(matches!(never.into_handler_error(), HandlerError::Failed(_)));
     }
 
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    enum Declined {
+        CardExpired,
+        LimitReached {
+            limit: u32,
+        },
+        #[serde(rename = "not-a-word")]
+        Odd,
+    }
+
+    #[test]
+    fn the_kind_of_an_enum_is_its_variant() {
+        assert_eq!(kind_of(&Declined::CardExpired), "CardExpired");
+        assert_eq!(kind_of(&Declined::LimitReached { limit: 3 }), "LimitReached");
+        assert_eq!(kind_of(&Declined::Odd), "Declined");
+    }
+
     #[test]
     fn the_kind_is_the_plain_name_of_the_type() {
-        assert_eq!(kind_of::<OutOfStock>(), "OutOfStock");
-        assert_eq!(kind_of::<Option<OutOfStock>>(), "Option");
-        assert_eq!(kind_of::<String>(), "String");
+        assert_eq!(kind_of(&OutOfStock { left: 1 }), "OutOfStock");
+        assert_eq!(kind_of(&Some(OutOfStock { left: 1 })), "Option");
+        assert_eq!(kind_of(&String::new()), "String");
     }
 }

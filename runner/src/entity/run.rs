@@ -10,7 +10,9 @@ use super::activation::Activation;
 use super::call::{Call, HandlerError, Held};
 use super::context::{Commits, Context};
 use super::definition::{Access, Method};
+use super::earlier::Earlier;
 use super::job::{Job, Origin};
+use super::reach::{self, Reach};
 use super::retry::Next;
 use super::shard::Shard;
 use crate::message::Outcome;
@@ -55,14 +57,26 @@ enum Tried {
     /// Worth another attempt.
     Failed(String),
     Interrupted,
+    /// It turned out to have run before.
+    Duplicate(Committed),
+    /// It saw a state that does not exist.
+    Stale,
 }
 
 /// Handles a message until it has ended, one way or the other.
-pub(super) async fn run(me: Arc<Activation>, shard: Arc<Shard>, mut job: Job, method: Method) -> Done {
+pub(super) async fn run(
+    me: Arc<Activation>,
+    shard: Arc<Shard>,
+    mut job: Job,
+    method: Method,
+    earlier: Earlier,
+) -> Done {
     loop {
-        let error = match attempt(&me, &shard, &job, &method).await {
+        let error = match attempt(&me, &shard, &mut job, &method, &earlier).await {
             Tried::Ended(ended) => return Done::Ended(job, ended),
             Tried::Interrupted => return Done::Interrupted(job),
+            Tried::Duplicate(committed) => return Done::Duplicate(job, committed),
+            Tried::Stale => return Done::Broken(job, reach::stale(&me)),
             Tried::Failed(error) if !job.persisted => {
                 let outcome = Outcome::defect("Crashed", error);
                 return Done::Ended(job, Ended::only(outcome));
@@ -97,7 +111,13 @@ pub(super) async fn run(me: Arc<Activation>, shard: Arc<Shard>, mut job: Job, me
 }
 
 /// One attempt.
-async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &Method) -> Tried {
+async fn attempt(
+    me: &Arc<Activation>,
+    shard: &Arc<Shard>,
+    job: &mut Job,
+    method: &Method,
+    earlier: &Earlier,
+) -> Tried {
     let body = match me.body(shard).await {
         Ok(body) => body,
         Err(error) => return refused(error),
@@ -110,14 +130,33 @@ async fn attempt(me: &Arc<Activation>, shard: &Arc<Shard>, job: &Job, method: &M
         Origin::Stored { attempt } => attempt,
         Origin::Fresh { .. } => 0,
     };
-    let context = Context::new(job.message.envelope.clone(), attempt, shard.fence.clone());
+    let reach = Reach::new(me, shard, job, earlier.clone(), method.access);
+    let context = Context::new(job.message.clone(), attempt, shard.fence.clone(), reach);
     let mut call = Call { context, held };
     let handled = tokio::select! {
         biased;
         () = interrupted(job, method) => None,
         handled = limited(method, AssertUnwindSafe(body.handler.handle(&mut call)).catch_unwind()) => Some(handled),
     };
-    let Call { held, context: Context { effects, .. } } = call;
+    let Call { held, context: Context { mut effects, reach, .. } } = call;
+    if !matches!(handled, Some(Some(Ok(Ok(_)))))
+        && let Some(opened) = effects.transaction.take()
+    {
+        // What comes next may want to write, too.
+        opened.transaction.rollback().await;
+    }
+    match reach.accepted() {
+        Some(Committed::Applied) => job.origin = Origin::Stored { attempt: 0 },
+        Some(duplicate) => {
+            revert(held);
+            return Tried::Duplicate(duplicate.clone());
+        }
+        None => {}
+    }
+    if reach.is_stale() {
+        revert(held);
+        return Tried::Stale;
+    }
     match handled {
         Some(Some(Ok(Ok(reply)))) => ended(reply, held, effects),
         Some(Some(Ok(Err(error)))) => {

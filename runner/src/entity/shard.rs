@@ -12,7 +12,8 @@ use super::host::{Inner, Options};
 use super::job::{Delivered, Job, Origin, Waiter};
 use super::registry::Kind;
 use super::requests::{Entry, Requests};
-use super::{Delivery, Error};
+use super::{Chain, Delivery, Error};
+use crate::client::Router;
 use crate::message::{EntityAddress, EntityType, Outcome, Snowflake};
 use crate::shard::{Fence, GroupName};
 use crate::store::{self, Change, Committed, Message, Progress, Store, Stored, Write};
@@ -21,6 +22,7 @@ use crate::store::{self, Change, Committed, Message, Progress, Store, Stored, Wr
 pub(super) struct Shard {
     pub(super) fence: Fence,
     inner: Weak<Inner>,
+    home: Arc<dyn Router>,
     store: Arc<dyn Store>,
     options: Options,
     activations: Mutex<HashMap<EntityAddress, Arc<Activation>>>,
@@ -37,6 +39,7 @@ impl Shard {
         Arc::new(Self {
             fence,
             inner: Arc::downgrade(inner),
+            home: inner.home(),
             store: Arc::clone(&inner.store),
             options: inner.options.clone(),
             activations: Mutex::default(),
@@ -330,6 +333,19 @@ impl Shard {
     pub(super) fn group_of(&self, entity_type: &EntityType) -> GroupName {
         let kind = self.inner.upgrade().and_then(|inner| inner.registry.get(entity_type));
         kind.map_or_else(GroupName::default, |kind| kind.definition().group.clone())
+    }
+
+    /// Whether a message that came by a chain of calls could only wait for its own caller.
+    pub(super) fn is_deadlock(&self, chain: &Chain, kind: &Kind, message: &Message) -> bool {
+        let address = &message.envelope.address;
+        let Some(method) = kind.definition().methods.get(&message.envelope.method) else { return false };
+        let instance = self.activations().get(address).cloned();
+        instance.is_some_and(|it| it.waiting.excludes(chain, address, method.access, kind.concurrency))
+    }
+
+    /// The way to all entities.
+    pub(super) fn router(&self) -> Arc<dyn Router> {
+        Arc::clone(&self.home)
     }
 
     /// Evicts instances that have been idle for long enough.

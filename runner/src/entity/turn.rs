@@ -5,18 +5,25 @@
 //! sees a state that is not committed yet, and its reply waits. If a commit fails, everything that was built on it is
 //! run again from what the database has.
 
+mod callback;
+mod commit;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesOrdered, FuturesUnordered};
+use tokio::sync::watch;
 
+use self::commit::{Finished, explain};
 use super::Error;
 use super::activation::Activation;
 use super::context::{Commits, Outgoing};
 use super::definition::{Access, Delivery, Effects, Method};
+use super::earlier::{Earlier, Settlement};
 use super::job::{Delivered, Job, Origin};
+use super::reach::Opened;
 use super::run::{self, Done, Ended};
 use super::shard::Shard;
 use crate::message::{Envelope, Outcome};
@@ -34,7 +41,16 @@ pub(super) struct Turn {
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     /// Whether the one that runs changes the state.
     exclusive: bool,
+    /// What handlers did, in order, while a user's transaction before it is being committed.
+    finished: VecDeque<Finished>,
     committing: FuturesOrdered<BoxFuture<'static, Settled>>,
+    /// Whether the last that is being committed is a user's transaction. It is not queued with the others, so they wait for it.
+    transacting: bool,
+    /// How many commits there have been, settled or not.
+    commits: u64,
+    settlement: watch::Sender<Settlement>,
+    /// Messages that can never run.
+    stuck: Vec<Job>,
     /// Messages to run again once everything that was built on a failed commit has failed, too.
     again: VecDeque<Job>,
     /// Raised when a commit fails: what was handled under an earlier number saw a state that does not exist.
@@ -53,6 +69,8 @@ struct Settled {
     outcome: Outcome,
     generation: u32,
     after: After,
+    /// Whether a user's transaction was committed with it.
+    transacted: bool,
     /// None for a volatile message that only waited for the commits before it.
     result: Option<Result<Committed, store::Error>>,
 }
@@ -73,7 +91,12 @@ impl Turn {
             ready: VecDeque::new(),
             running: FuturesUnordered::new(),
             exclusive: false,
+            finished: VecDeque::new(),
             committing: FuturesOrdered::new(),
+            transacting: false,
+            commits: 0,
+            settlement: watch::Sender::default(),
+            stuck: Vec::new(),
             again: VecDeque::new(),
             generation: 0,
         }
@@ -87,6 +110,7 @@ impl Turn {
             while self.take() {
                 self.start();
             }
+            self.unstick().await;
             if self.is_idle() && self.me.mailbox().rest() {
                 return;
             }
@@ -106,6 +130,7 @@ impl Turn {
         self.entering.is_empty()
             && self.ready.is_empty()
             && self.running.is_empty()
+            && self.finished.is_empty()
             && self.committing.is_empty()
             && self.again.is_empty()
     }
@@ -113,7 +138,8 @@ impl Turn {
     /// Takes messages from the mailbox, as many as its capacity allows. Whether there were any.
     fn take(&mut self) -> bool {
         let mut taken = false;
-        while self.entering.len() + self.ready.len() < self.me.kind.mailbox {
+        // While a request waits for other entities, theirs may be anywhere in the mailbox.
+        while self.entering.len() + self.ready.len() < self.me.kind.mailbox || self.me.waiting.any() {
             let Some(mut job) = self.me.mailbox().take() else { break };
             taken = true;
             let Some(method) = self.me.kind.definition().methods.get(&job.message.envelope.method) else {
@@ -152,7 +178,8 @@ impl Turn {
     /// Starts what may run now, in order.
     fn start(&mut self) {
         if !self.again.is_empty() {
-            if !self.running.is_empty() || !self.committing.is_empty() {
+            if !self.running.is_empty() || !self.committing.is_empty() || !self.finished.is_empty() {
+                self.call_back();
                 return;
             }
             // They came before everything that is ready.
@@ -169,14 +196,21 @@ impl Turn {
             let alone = method.access == Access::Write;
             let blocked = self.exclusive || (alone && !self.running.is_empty());
             if blocked || !self.me.kind.concurrency.allows(self.running.len()) {
-                return;
+                break;
             }
-            let Some(job) = self.ready.pop_front() else { return };
-            self.exclusive = alone;
-            let generation = self.generation;
-            tracing::trace!(entity = %self.me.address, request = %job.id(), generation, "running");
-            self.running.push(run::run(Arc::clone(&self.me), Arc::clone(&self.shard), job, method).boxed());
+            let Some(job) = self.ready.pop_front() else { break };
+            self.launch(job, method);
         }
+        self.call_back();
+    }
+
+    fn launch(&mut self, job: Job, method: Method) {
+        self.exclusive = method.access == Access::Write;
+        let generation = self.generation;
+        let earlier = Earlier::new(self.commits, generation, self.settlement.subscribe());
+        tracing::trace!(entity = %self.me.address, request = %job.id(), generation, "running");
+        let (me, shard) = (Arc::clone(&self.me), Arc::clone(&self.shard));
+        self.running.push(run::run(me, shard, job, method, earlier).boxed());
     }
 
     /// A handler is done: what it did goes into a commit, or its caller is told.
@@ -184,36 +218,27 @@ impl Turn {
         self.exclusive = false;
         match done {
             Done::Ended(job, ended) if job.persisted => {
-                let (write, outcome, after) = self.finish(&job, ended);
-                self.commit(job, outcome, write, after).await;
+                let (write, outcome, after, transaction) = self.finish(&job, ended);
+                self.commit(job, outcome, Some(write), after, transaction).await;
             }
-            Done::Ended(job, ended) => {
-                let settled = Settled {
-                    job,
-                    outcome: ended.outcome,
-                    generation: self.generation,
-                    after: After::default(),
-                    result: None,
-                };
-                if ended.version > 0 && !self.committing.is_empty() {
-                    // It saw a state that is not committed yet.
-                    self.committing.push_back(std::future::ready(settled).boxed());
-                } else {
-                    self.settle(settled).await;
-                }
+            Done::Ended(job, ended)
+                if ended.version > 0 && self.commits > self.settlement.borrow().commits =>
+            {
+                // It saw a state that is not committed yet.
+                self.commit(job, ended.outcome, None, After::default(), None).await;
             }
+            Done::Ended(job, ended) => self.shard.end(job, ended.outcome),
             Done::GivenUp(job, error) => {
                 tracing::warn!(entity = %self.me.address, request = %job.id(), error, "retry limit exhausted");
                 let outcome = Outcome::defect("RetriesExhausted", format!("retry limit exhausted: {error}"));
                 let bury = Change::Bury { request: job.id(), outcome: outcome.clone(), error };
                 let write = Write::one(self.shard.fence.clone(), bury);
-                self.commit(job, outcome, write, After::default()).await;
+                self.commit(job, outcome, Some(write), After::default(), None).await;
             }
             Done::Interrupted(job) if job.persisted => {
                 let outcome =
                     Outcome::failure("Interrupted", format!("request {} was interrupted", job.id()));
-                let (write, outcome, _) = self.finish(&job, Ended::only(outcome));
-                self.commit(job, outcome, write, After::default()).await;
+                self.end(job, outcome).await;
             }
             Done::Interrupted(job) => {
                 let id = job.id();
@@ -224,13 +249,20 @@ impl Turn {
                 self.shard.refuse(job, Error::NotHere(shard));
             }
             Done::Duplicate(job, committed) => self.shard.duplicate(job, committed),
-            Done::Broken(job, error) => self.broken(job, error).await,
+            Done::Broken(job, error) => self.broken(job, error, false).await,
         }
     }
 
+    /// Ends a request without any effects.
+    async fn end(&mut self, job: Job, outcome: Outcome) {
+        let (write, outcome, after, _) = self.finish(&job, Ended::only(outcome));
+        self.commit(job, outcome, Some(write), after, None).await;
+    }
+
     /// The write that ends a request, with everything that its handler did.
-    fn finish(&self, job: &Job, ended: Ended) -> (Write, Outcome, After) {
-        let Ended { outcome, version, state, effects: Commits { sends, changes: also, then } } = ended;
+    fn finish(&self, job: &Job, ended: Ended) -> (Write, Outcome, After, Option<Opened>) {
+        let Ended { outcome, version, state, effects } = ended;
+        let Commits { sends, changes: also, then, transaction } = effects;
         let request = match job.origin {
             Origin::Stored { .. } => Request::Stored(job.id()),
             Origin::Fresh { .. } => Request::New(Box::new(job.message.clone())),
@@ -247,7 +279,7 @@ impl Turn {
         let sends: Vec<Message> = sends.into_iter().filter_map(|send| self.message(job, send)).collect();
         changes.extend(sends.iter().cloned().map(Change::Send));
         changes.extend(also);
-        (Write { fence: self.shard.fence.clone(), changes }, outcome, After { sends, then })
+        (Write { fence: self.shard.fence.clone(), changes }, outcome, After { sends, then }, transaction)
     }
 
     fn message(&self, job: &Job, send: Outgoing) -> Option<Message> {
@@ -270,20 +302,15 @@ impl Turn {
         })
     }
 
-    async fn commit(&mut self, job: Job, outcome: Outcome, write: Write, after: After) {
-        let generation = self.generation;
-        // The queue's order is the order of this instance's writes, so this waits for its place and nothing else.
-        match self.shard.store().submit(write).await {
-            Ok(receipt) => self.committing.push_back(
-                async move { Settled { job, outcome, generation, after, result: Some(receipt.await) } }
-                    .boxed(),
-            ),
-            Err(error) => self.broken(job, error).await,
-        }
-    }
-
     async fn settle(&mut self, settled: Settled) {
-        let Settled { job, outcome, generation, after, result } = settled;
+        let Settled { job, outcome, generation, after, transacted, result } = settled;
+        if transacted {
+            self.transacting = false;
+        }
+        if !matches!(result, None | Some(Ok(Committed::Applied))) {
+            self.crash(generation).await;
+        }
+        self.settled();
         match result {
             Some(Ok(Committed::Applied)) => {
                 // First, so that whoever has the reply finds it done.
@@ -291,20 +318,20 @@ impl Turn {
                 self.shard.end(job, outcome);
                 self.shard.sent(after.sends);
             }
-            Some(Ok(duplicate)) => {
-                self.crash(generation).await;
-                self.shard.duplicate(job, duplicate);
+            Some(Ok(duplicate)) => self.shard.duplicate(job, duplicate),
+            // What the handler did is what the database refuses, and would be again.
+            Some(Err(error @ store::Error::Rejected { .. })) if transacted => {
+                let outcome = Outcome::defect(error.reason(), explain(&error));
+                self.end(job, outcome).await;
             }
-            Some(Err(error)) => {
-                self.crash(generation).await;
-                self.broken(job, error).await;
-            }
+            Some(Err(error)) => self.broken(job, error, transacted).await,
             None if generation == self.generation => self.shard.end(job, outcome),
             None => {
                 let shard = self.shard.fence.shard.clone();
                 self.shard.refuse(job, Error::Lost(shard));
             }
         }
+        self.advance().await;
     }
 
     /// A commit failed: what is in memory is not what the database has.
@@ -316,7 +343,7 @@ impl Turn {
     }
 
     /// A message whose commit failed is run again, or its caller is told.
-    async fn broken(&mut self, mut job: Job, error: store::Error) {
+    async fn broken(&mut self, mut job: Job, error: store::Error, transacted: bool) {
         match error {
             store::Error::Fenced { .. } => {
                 let shard = self.shard.fence.shard.clone();
@@ -325,6 +352,11 @@ impl Turn {
                 self.shard.refuse(job, Error::NotHere(shard));
             }
             store::Error::Conflict { .. } if job.reruns < RERUNS => {
+                job.reruns += 1;
+                self.again.push_back(job);
+            }
+            // The connection of a user's transaction broke before anything was committed.
+            store::Error::Unavailable { .. } if transacted && job.reruns < RERUNS => {
                 job.reruns += 1;
                 self.again.push_back(job);
             }
@@ -364,7 +396,8 @@ impl Turn {
         while let Some(settled) = self.committing.next().await {
             self.settle(settled).await;
         }
-        for job in self.again.drain(..) {
+        let finished = self.finished.drain(..).map(|finished| finished.job);
+        for job in finished.chain(self.again.drain(..)) {
             elsewhere(&shard, job);
         }
     }

@@ -16,6 +16,7 @@ mod code {
     pub(super) const FULL: u32 = 13;
     pub(super) const CANTOPEN: u32 = 14;
     pub(super) const PROTOCOL: u32 = 15;
+    pub(super) const CONSTRAINT: u32 = 19;
     pub(super) const NOTADB: u32 = 26;
 }
 
@@ -55,6 +56,8 @@ pub(super) fn of_commit(error: sqlx::Error) -> Error {
         Some(code::BUSY | code::LOCKED | code::NOMEM | code::READONLY | code::FULL) => {
             Error::Unavailable { source: Arc::new(error) }
         }
+        // One of a user's that is looked at only then.
+        Some(code::CONSTRAINT) => Error::Rejected { source: Arc::new(error) },
         _ => Error::Unknown { source: Arc::new(error) },
     }
 }

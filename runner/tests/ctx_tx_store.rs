@@ -1,0 +1,275 @@
+//! What becomes of users' transactions when the fence falls, connections break, and the server restarts.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
+
+mod store_postgres_rig;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use cleat_runner::store::postgres::{Options, PostgresStore};
+use cleat_runner::store::{Committed, Error, Store, Transaction, Write};
+use cleat_testing::postgres::{Server, Shutdown};
+use cleat_testing::process::{self, Process};
+use store_postgres_rig::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+async fn ledger(url: &str) {
+    sqlx::query("CREATE TABLE ledger (entry bigint PRIMARY KEY)")
+        .execute(&mut connect(url).await)
+        .await
+        .unwrap();
+}
+
+async fn entries(url: &str) -> i64 {
+    number(url, "SELECT count(*) FROM ledger").await
+}
+
+async fn begun(store: &PostgresStore, entry: i64) -> Transaction {
+    let mut transaction = store.begin().await.unwrap();
+    let insert = sqlx::query("INSERT INTO ledger VALUES ($1)").bind(entry);
+    insert.execute(transaction.postgres().unwrap()).await.unwrap();
+    transaction
+}
+
+/// A write that ends a request of its own and makes the first state of an entity.
+fn write(shard: u16, epoch: i64, number: usize) -> Write {
+    let fence = fence(shard, epoch);
+    let changes = vec![finish_new(&fence, id()), state(&entity(shard, number), 0, 1)];
+    Write { fence, changes }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_does_not_wait_for_a_transaction_that_is_not_at_its_end_and_that_finds_itself_fenced() {
+    let url = database().await;
+    ledger(&url).await;
+    let (old, new) = (open(&url, "old").await, open(&url, "new").await);
+    claim(&old, 1, 1).await;
+    let transaction = begun(&old, 1).await;
+    claim(&new, 1, 2).await;
+    let answer = transaction.commit(write(1, 1, 0)).await;
+    assert!(matches!(answer, Err(Error::Fenced { .. })), "{answer:?}");
+    assert_eq!(entries(&url).await, 0);
+    assert_eq!(number(&url, "SELECT count(*) FROM cleat.outcomes").await, 0);
+}
+
+/// Commits a transaction whose last statement is done, when told; the parent stops it in between.
+#[test]
+fn committer() {
+    process::role("committer", async |parent| {
+        let url: String = parent.receive().await.unwrap().unwrap();
+        let store = open(&url, "old").await;
+        claim(&store, 1, 1).await;
+        let transaction = begun(&store, 1).await;
+        parent.send(&true).unwrap();
+        let answer = transaction.commit(write(1, 1, 0)).await;
+        parent.send(&answer.map_err(|error| error.reason().to_owned()).map(|_| ())).unwrap();
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_ends_a_transaction_whose_process_is_stopped_between_its_write_and_its_commit() {
+    let url = database().await;
+    ledger(&url).await;
+    // COMMIT takes as long as the test wants: its trigger waits for a lock.
+    for statement in [
+        "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END $$",
+        "CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold()",
+    ] {
+        sqlx::query(statement).execute(&mut connect(&url).await).await.unwrap();
+    }
+    let mut holder = connect(&url).await;
+    sqlx::query("SELECT pg_advisory_lock(42)").execute(&mut holder).await.unwrap();
+    let mut child = Process::spawn("committer").unwrap();
+    child.send(&url).await.unwrap();
+    assert_eq!(child.receive::<bool>().await.unwrap(), Some(true));
+    until(&url, "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query = 'COMMIT' AND wait_event = 'advisory')").await;
+    child.pause().await.unwrap();
+    let new = open(&url, "new").await;
+    let begun = Instant::now();
+    claim(&new, 1, 2).await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    sqlx::query("SELECT pg_advisory_unlock(42)").execute(&mut holder).await.unwrap();
+    child.resume().unwrap();
+    let answer: Result<(), String> = child.receive().await.unwrap().unwrap();
+    assert!(answer.is_err(), "{answer:?}");
+    assert_eq!(entries(&url).await, 0);
+    assert_eq!(number(&url, "SELECT count(*) FROM cleat.outcomes").await, 0);
+}
+
+/// A network that breaks at COMMIT: before the server hears of it, or before the client hears of the answer.
+struct Proxy {
+    url: String,
+    cut: Arc<AtomicU8>,
+}
+
+impl Proxy {
+    const NEVER: u8 = 0;
+    const BEFORE: u8 = 1;
+    const AFTER: u8 = 2;
+
+    async fn start(url: &str) -> Self {
+        let (before, rest) = url.rsplit_once('@').unwrap();
+        let (target, database) = rest.split_once('/').unwrap();
+        let (target, database) = (target.to_owned(), database.to_owned());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("{before}@{}/{database}", listener.local_addr().unwrap());
+        let cut = Arc::new(AtomicU8::new(Self::NEVER));
+        let shared = Arc::clone(&cut);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(&target).await.unwrap();
+                tokio::spawn(relay(client, server, Arc::clone(&shared)));
+            }
+        });
+        Self { url, cut }
+    }
+}
+
+async fn relay(mut client: TcpStream, mut server: TcpStream, cut: Arc<AtomicU8>) {
+    let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut up) => {
+                let Ok(n @ 1..) = read else { return };
+                let commit = up[..n].windows(7).any(|window| window == b"COMMIT\0");
+                let how = if commit { cut.swap(Proxy::NEVER, Ordering::SeqCst) } else { Proxy::NEVER };
+                if how == Proxy::BEFORE {
+                    return;
+                }
+                if server.write_all(&up[..n]).await.is_err() {
+                    return;
+                }
+                if how == Proxy::AFTER {
+                    // The answer has come, so it is committed; the client never hears of it.
+                    let _ = server.read(&mut down).await;
+                    return;
+                }
+            }
+            read = server.read(&mut down) => {
+                let Ok(n @ 1..) = read else { return };
+                if client.write_all(&down[..n]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_is_cut_at_commit_is_told_as_it_was() {
+    let url = database().await;
+    ledger(&url).await;
+    let proxy = Proxy::start(&url).await;
+    let store = open(&proxy.url, "cut").await;
+    claim(&store, 1, 1).await;
+    let mut expected = 0;
+    for (round, how) in [Proxy::BEFORE, Proxy::AFTER, Proxy::AFTER, Proxy::BEFORE].into_iter().enumerate() {
+        let transaction = begun(&store, i64::try_from(round).unwrap()).await;
+        proxy.cut.store(how, Ordering::SeqCst);
+        let answer = transaction.commit(write(1, 1, round)).await;
+        if how == Proxy::AFTER {
+            assert_eq!(answer.unwrap(), Committed::Applied);
+            expected += 1;
+        } else {
+            assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
+        }
+        assert_eq!(entries(&url).await, expected);
+        assert_eq!(number(&url, "SELECT count(*) FROM cleat.states").await, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_was_cut_at_commit_is_told_as_it_was_though_another_store_claims_first() {
+    let url = database().await;
+    ledger(&url).await;
+    let new = open(&url, "new").await;
+    for (round, how) in [Proxy::BEFORE, Proxy::AFTER].into_iter().enumerate() {
+        let proxy = Proxy::start(&url).await;
+        let old = open(&proxy.url, &format!("old {round}")).await;
+        let epoch = i64::try_from(round).unwrap() * 2 + 1;
+        claim(&old, 1, epoch).await;
+        let transaction = begun(&old, epoch).await;
+        proxy.cut.store(how, Ordering::SeqCst);
+        let committing = tokio::spawn(transaction.commit(write(1, epoch, round)));
+        while proxy.cut.load(Ordering::SeqCst) != Proxy::NEVER {
+            tokio::task::yield_now().await;
+        }
+        claim(&new, 1, epoch + 1).await;
+        let seen = entries(&url).await;
+        let answer = committing.await.unwrap();
+        assert_eq!(answer.is_ok(), how == Proxy::AFTER, "{answer:?}");
+        assert_eq!(seen, i64::from(how == Proxy::AFTER));
+        assert_eq!(entries(&url).await, seen, "nothing came after the claim");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_go_on_after_the_server_was_restarted_and_killed() {
+    let mut server = Server::start(cleat_testing::postgres::Options::default()).await.unwrap();
+    let url = server.database().await.unwrap().url;
+    ledger(&url).await;
+    let store = open(&url, "one").await;
+    claim(&store, 1, 1).await;
+    let mut expected = 0;
+    for round in 0..4usize {
+        let entry = i64::try_from(round).unwrap();
+        let (broken, other) = (begun(&store, entry).await, begun(&store, 100 + entry).await);
+        if round % 2 == 0 {
+            server.restart(Shutdown::Immediate).await.unwrap();
+        } else {
+            server.kill().await.unwrap();
+            server.start_again().await.unwrap();
+        }
+        drop(other);
+        let answer = broken.commit(write(1, 1, round)).await;
+        assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
+        let transaction = begun(&store, entry).await;
+        assert_eq!(transaction.commit(write(1, 1, round)).await.unwrap(), Committed::Applied);
+        expected += 1;
+        assert_eq!(entries(&url).await, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_for_which_there_is_no_connection_says_which_option_to_raise() {
+    let url = database().await;
+    let wait = Duration::from_millis(50);
+    let few = Options { transactions: 2, transaction_wait: wait, ..options(&url, "one") };
+    let store = PostgresStore::open(few).await.unwrap();
+    let (one, two) = (store.begin().await.unwrap(), store.begin().await.unwrap());
+    let error = store.begin().await.unwrap_err();
+    assert_eq!(error.reason(), "TransactionsExhausted");
+    let text = error.to_string();
+    assert!(text.contains("pool of 2 connections for transactions"), "{text}");
+    assert!(text.contains("`transactions`"), "{text}");
+    // What is written otherwise is not held up.
+    claim(&store, 1, 1).await;
+    store.commit(accept(&fence(1, 1), id())).await.unwrap();
+    drop(one);
+    store.begin().await.unwrap();
+    drop(two);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_with_a_failed_statement_is_not_committed_and_what_its_user_set_is_gone() {
+    let url = database().await;
+    ledger(&url).await;
+    let store = PostgresStore::open(Options { transactions: 1, ..options(&url, "one") }).await.unwrap();
+    claim(&store, 1, 1).await;
+    let mut transaction = begun(&store, 1).await;
+    sqlx::query("SET search_path = nowhere").execute(transaction.postgres().unwrap()).await.unwrap();
+    sqlx::query("SELECT pg_advisory_lock(7)").execute(transaction.postgres().unwrap()).await.unwrap();
+    assert_eq!(transaction.commit(write(1, 1, 0)).await.unwrap(), Committed::Applied);
+    let mut transaction = begun(&store, 2).await;
+    let broken = sqlx::query("INSERT INTO ledger VALUES (1)").execute(transaction.postgres().unwrap()).await;
+    assert!(broken.is_err());
+    let error = transaction.commit(write(1, 1, 1)).await.unwrap_err();
+    assert_eq!(error.reason(), "Rejected");
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("a statement of this transaction failed"), "{source}");
+    assert_eq!(entries(&url).await, 1);
+    let mine = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    assert_eq!(number(&url, mine).await, 0);
+}
