@@ -275,5 +275,5 @@ impl Drop for Waits {
 
 /// The error of a commit whose handler saw a state that does not exist.
 pub(super) fn stale(me: &Activation) -> store::Error {
-    store::Error::Conflict { address: me.address.clone(), expected: 0 }
+    store::Basis::State { address: me.address.clone(), version: 0 }.into()
 }
