@@ -110,11 +110,12 @@ impl Shard {
     /// An execution that was just begun.
     pub(super) fn begun(self: &Arc<Self>, row: Row) {
         let address = row.address.clone();
-        // Whoever asked for it a moment ago may have found nothing, and has to look again.
-        match self.present(&address) {
-            Some(resident) => resident.tell(Happening::Broken),
-            None => drop(self.enter(&address, Some(row))),
+        // Whoever asked for it a moment ago may have found nothing, which is not so any more.
+        if let Some(resident) = self.present(&address).filter(|resident| !resident.was_there()) {
+            self.leave(&resident);
+            resident.tell(Happening::Broken);
         }
+        self.enter(&address, Some(row));
     }
 
     fn enter(self: &Arc<Self>, address: &EntityAddress, fresh: Option<Row>) -> Option<Arc<Resident>> {
