@@ -142,6 +142,7 @@ impl World {
                 ..ownership::Options::new(Name::new(name).unwrap(), address)
             },
             entities: cleat_runner::entity::Options::default(),
+            workflows: cleat_runner::workflow::Options::default(),
             transport: transport::Options::default(),
             cluster: "cluster".into(),
             version: "1".into(),
