@@ -7,5 +7,7 @@ mod flow;
 mod life;
 #[path = "workflow/order.rs"]
 mod order;
+#[path = "workflow/transaction.rs"]
+mod transaction;
 #[path = "workflow/world.rs"]
 mod world;

@@ -67,19 +67,12 @@ impl World {
         .await
         .unwrap();
         let token = Arc::new(SharedToken::new("secret"));
-        let options = Options {
-            ownership: ownership::Options {
-                timing: Timing::new(Duration::from_secs(3), Duration::from_secs(1)).unwrap(),
-                settle: Duration::from_millis(200),
-                ..ownership::Options::new(Name::new(name).unwrap(), address)
-            },
-            entities: cleat_runner::entity::Options::default(),
-            workflows: cleat_runner::workflow::Options::default(),
-            transport: transport::Options::default(),
-            cluster: "cluster".into(),
-            version: "1".into(),
-            patience: PATIENCE,
+        let ownership = ownership::Options {
+            timing: Timing::new(Duration::from_secs(3), Duration::from_secs(1)).unwrap(),
+            settle: Duration::from_millis(200),
+            ..ownership::Options::new(Name::new(name).unwrap(), address)
         };
+        let options = Options { patience: PATIENCE, ..Options::new(ownership, "cluster") };
         let parts = Parts {
             store: Arc::new(store),
             leases: Arc::new(self.leases.connect()),

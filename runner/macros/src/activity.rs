@@ -171,7 +171,14 @@ impl Activity {
             .map(|(name, ty)| quote_spanned!(ty.span()=> let #name = ::core::clone::Clone::clone(&#name);));
         let last = match &self.options.last {
             Some(is_last) => {
-                quote!(result.as_ref().err().is_some_and(|error: &#error| -> bool { (#is_last)(error) }))
+                quote! {
+                    match &result {
+                        ::core::result::Result::Err(error) => {
+                            ::cleat_runner::workflow::apply(#is_last, error)
+                        }
+                        ::core::result::Result::Ok(_) => false,
+                    }
+                }
             }
             None => quote!(false),
         };

@@ -259,7 +259,7 @@ pub fn workflow_impl(options: TokenStream, item: TokenStream) -> syn::Result<Tok
         Some(key) => {
             let how = if options.hash { format_ident!("Hashed") } else { format_ident!("Raw") };
             quote_spanned!(key.span()=> ::core::option::Option::Some(
-                ::cleat_runner::workflow::Key::#how(::std::string::ToString::to_string(&(#key)(input)))
+                ::cleat_runner::workflow::Key::#how(::std::string::ToString::to_string(&::cleat_runner::workflow::apply(#key, input)))
             ))
         }
         None => quote!(::core::option::Option::None),

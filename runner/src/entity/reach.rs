@@ -67,11 +67,6 @@ impl Reach {
         }
     }
 
-    /// Whose handler it is.
-    pub(super) fn instance(&self) -> &Activation {
-        &self.me
-    }
-
     /// What became of storing the message, if a call made that necessary.
     pub(super) fn accepted(&self) -> Option<&Committed> {
         self.accepted.as_ref()?.get()
@@ -280,5 +275,5 @@ impl Drop for Waits {
 
 /// The error of a commit whose handler saw a state that does not exist.
 pub(super) fn stale(me: &Activation) -> store::Error {
-    store::Error::Conflict { basis: store::Basis::State { address: me.address.clone(), version: 0 } }
+    store::Basis::State { address: me.address.clone(), version: 0 }.into()
 }

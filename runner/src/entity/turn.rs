@@ -320,9 +320,10 @@ impl Turn {
         self.settled();
         match result {
             Some(Ok(Committed::Applied)) => {
+                // First, so that whoever has the reply finds it done.
+                after.then.into_iter().for_each(|then| then());
                 self.shard.end(job, outcome);
                 self.shard.sent(after.sends);
-                after.then.into_iter().for_each(|then| then());
             }
             Some(Ok(duplicate)) => self.shard.duplicate(job, duplicate),
             // What the handler did is what the database refuses, and would be again.

@@ -83,7 +83,7 @@ impl Failed {
     }
 
     /// An error of the activity's own, in words, that no attempt will change.
-    pub fn failed(kind: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn last(kind: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Final(Failure { kind: kind.into(), message: message.into(), details: Bytes::new() })
     }
 }
@@ -241,10 +241,7 @@ mod tests {
     #[test]
     fn an_error_that_no_attempt_will_change_is_final() {
         let often = Options { attempts: Some(3), ..Options::default() };
-        assert!(matches!(
-            often.next(1, Failed::failed("No", "no"), 0, 0, 0.0),
-            Next::End(Outcome::Failure(_))
-        ));
+        assert!(matches!(often.next(1, Failed::last("No", "no"), 0, 0, 0.0), Next::End(Outcome::Failure(_))));
     }
 
     #[test]

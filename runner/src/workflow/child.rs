@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::client::digest;
 use super::context::About;
 use super::journal::Step;
+use super::native::digest;
 use crate::message::{EntityAddress, EntityId, Snowflake};
 use crate::shard::GroupName;
 
@@ -44,9 +44,10 @@ impl Child {
 }
 
 /// What becomes of a child whose parent ends, or does not wait for it any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Policy {
     /// It is cancelled.
+    #[default]
     Cancel,
     /// It goes on.
     Abandon,
@@ -63,10 +64,4 @@ pub struct Parent {
     pub run: Snowflake,
     /// The step that started the child.
     pub step: Step,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self::Cancel
-    }
 }

@@ -16,17 +16,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::Workflow;
 use super::activity::Activity;
-use super::attempt::{Attempt, Tried};
+use super::attempt::Tried;
 use super::child::Child;
-use super::context::{Context, Work};
 use super::function::{Function, Turn};
-use super::journal::{Entry, Event, Step, Why};
+use super::journal::{Entry, Event, Step};
 use super::machine::Blocked;
 use super::resident::Resident;
 use super::shard::Shard;
-use super::summary::Problem;
-use super::tail::{Becoming, Lease, Row, Tail, Wake, Writing};
-use crate::message::Outcome;
+use super::tail::{Lease, Row, Tail, Writing};
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::store::{self, Change, Committed, Message, Phase, Write};
 
@@ -67,26 +64,26 @@ pub(super) struct Driver {
     pub(super) me: Arc<Resident>,
     pub(super) workflow: Arc<dyn Workflow>,
     pub(super) inbox: mpsc::UnboundedReceiver<Happening>,
-    function: Option<Function>,
+    pub(super) function: Option<Function>,
     /// Entries that are written and not delivered.
-    backlog: VecDeque<Entry>,
+    pub(super) backlog: VecDeque<Entry>,
     /// Activities that run, with how to tell them to stop.
-    running: BTreeMap<Step, (Activity, CancellationToken)>,
-    tasks: JoinSet<Tried>,
+    pub(super) running: BTreeMap<Step, (Activity, CancellationToken)>,
+    pub(super) tasks: JoinSet<Tried>,
     /// Activities that are tried again later.
-    resting: BTreeMap<Step, Activity>,
+    pub(super) resting: BTreeMap<Step, Activity>,
     /// When something is due: sleeps and next attempts, in milliseconds of Unix time.
-    due: BTreeMap<(i64, Step), Due>,
+    pub(super) due: BTreeMap<(i64, Step), Due>,
     pub(super) children: BTreeMap<Step, Child>,
     /// Entries to be written with the next.
-    owed: Vec<Event>,
+    pub(super) owed: Vec<Event>,
     asked: Vec<(String, oneshot::Sender<Shown>)>,
     alarm: Arc<Notify>,
     quiet_since: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Due {
+pub(super) enum Due {
     Slept,
     Attempt,
 }
@@ -149,7 +146,7 @@ impl Driver {
     }
 
     /// Delivers what is written, does what is to be done, until the function rests.
-    async fn advance(&mut self) -> Result<(), Leave> {
+    pub(super) async fn advance(&mut self) -> Result<(), Leave> {
         loop {
             let Some(row) = self.me.lease().await.row().cloned() else { return Ok(()) };
             self.take_written()?;
@@ -210,7 +207,7 @@ impl Driver {
         Ok(())
     }
 
-    fn hear(&mut self, happening: Happening) -> Result<(), Leave> {
+    pub(super) fn hear(&mut self, happening: Happening) -> Result<(), Leave> {
         match happening {
             Happening::Written(entries) => {
                 if let Some(function) = &self.function {
@@ -247,103 +244,6 @@ impl Driver {
         }
     }
 
-    /// Begins what is to be done for steps that have no answer. Whether something was written, so that there is more to deliver.
-    async fn work(&mut self) -> Result<bool, Leave> {
-        let Some(context) = self.function.as_ref().map(|function| function.context().clone()) else {
-            return Ok(false);
-        };
-        let (dropped, owed, work) = {
-            let mut state = context.state();
-            let work = std::mem::take(&mut state.work);
-            (state.machine.take_dropped(), state.machine.take_owed(), work)
-        };
-        let mut now = Vec::new();
-        let mut sends = Vec::new();
-        for step in dropped {
-            self.stop(step, &mut sends)?;
-        }
-        // What tells paths apart and what others are told of is known before anything else is done.
-        let urgent = !sends.is_empty() || owed.iter().any(|event| matches!(event, Event::Patched { .. }));
-        self.owed.extend(owed);
-        let mut starting = Vec::new();
-        for (step, work) in work {
-            let Some((since, again, begun)) = waiting(&context, step) else { continue };
-            match work {
-                Work::Sleep(duration) => {
-                    let until = since.saturating_add(super::activity::millis(duration));
-                    self.due.insert((until, step), Due::Slept);
-                }
-                Work::Record { name, make } => match make() {
-                    Ok(value) => now.push(Event::Recorded { step, name, value }),
-                    Err(error) => {
-                        return Err(self.panicked(format!("{name} cannot be recorded: {error}")).await?);
-                    }
-                },
-                Work::Child(child) => {
-                    if !begun {
-                        now.push(Event::Child { step, address: child.address.clone() });
-                        sends.push(self.shard.start_of(&child, &self.me.address, step).await?);
-                    }
-                    self.children.insert(step, child);
-                }
-                Work::Activity(activity) => starting.push((step, activity, again)),
-            }
-        }
-        let wrote = urgent || !now.is_empty();
-        if wrote {
-            self.append(now, sends).await?;
-        }
-        for (step, activity, again) in starting {
-            self.schedule(step, activity, again);
-        }
-        Ok(wrote)
-    }
-
-    /// A step that nobody waits for any more is told to stop.
-    fn stop(&mut self, step: Step, sends: &mut Vec<Message>) -> Result<(), Leave> {
-        self.due.retain(|(_, of), _| *of != step);
-        self.resting.remove(&step);
-        if let Some((_, cancel)) = self.running.remove(&step) {
-            cancel.cancel();
-        }
-        if let Some(child) = self.children.remove(&step) {
-            sends.extend(self.shard.cancel_of(&child).map_err(Leave::Failed)?);
-        }
-        Ok(())
-    }
-
-    /// Tries an activity, now or later.
-    fn schedule(&mut self, step: Step, activity: Activity, again: i64) {
-        if again > now() {
-            self.due.insert((again, step), Due::Attempt);
-            self.resting.insert(step, activity);
-            return;
-        }
-        let Some(function) = &self.function else { return };
-        let (since, attempt, progress) = {
-            let state = function.context().state();
-            let Some(open) = state.machine.open(step) else { return };
-            (open.since, open.attempts, open.progress.clone())
-        };
-        let cancel = CancellationToken::new();
-        let about = function.context().about();
-        let attempting = Attempt {
-            address: about.address.clone(),
-            run: about.run,
-            step,
-            attempt,
-            progress,
-            since,
-            cancel: cancel.clone(),
-            store: self.shard.store(),
-            options: activity.options.clone(),
-            work: Arc::clone(&activity.run),
-            inbox: Arc::clone(&self.me),
-        };
-        self.tasks.spawn(attempting.run());
-        self.running.insert(step, (activity, cancel));
-    }
-
     /// Waits until something happens, and writes it down.
     async fn wait(&mut self) -> Result<(), Leave> {
         let phase = self.phase().await;
@@ -358,7 +258,11 @@ impl Driver {
         tokio::select! {
             biased;
             Some(happening) = self.inbox.recv() => self.hear(happening)?,
-            Some(tried) = self.tasks.join_next(), if !idle => return self.tried(tried.ok()).await,
+            Some(tried) = self.tasks.join_next(), if !idle => return match tried {
+                Ok(tried) => self.tried(tried).await,
+                // Nobody knows what became of it.
+                Err(_) => Err(Leave::Again),
+            },
             () = self.alarm.notified() => return Err(self.block(&Blocked::Foreign).await?),
             () = sleep_until(next), if runs && next.is_some() && !closing.is_cancelled() => return self.fire().await,
             () = closing.cancelled(), if idle => return Err(Leave::Closed),
@@ -381,85 +285,6 @@ impl Driver {
         let deadline =
             lease.row().filter(|row| row.phase == Phase::Running).and_then(|row| row.summary.deadline);
         self.due.keys().next().map(|(due, _)| *due).into_iter().chain(deadline).min()
-    }
-
-    /// Writes down what is due.
-    async fn fire(&mut self) -> Result<(), Leave> {
-        let now = now();
-        let row = self.me.lease().await.row().cloned();
-        let late = row.is_some_and(|row| {
-            row.phase == Phase::Running && row.summary.deadline.is_some_and(|deadline| deadline <= now)
-        });
-        if late {
-            return self.cancel().await;
-        }
-        let mut events = Vec::new();
-        while let Some(entry) = self.due.first_entry()
-            && entry.key().0 <= now
-        {
-            let ((_, step), due) = entry.remove_entry();
-            match due {
-                Due::Slept => events.push(Event::Slept { step }),
-                Due::Attempt => {
-                    if let Some(activity) = self.resting.remove(&step) {
-                        self.schedule(step, activity, 0);
-                    }
-                }
-            }
-        }
-        if events.is_empty() { Ok(()) } else { self.append(events, Vec::new()).await }
-    }
-
-    /// An attempt has ended, and maybe others with it.
-    async fn tried(&mut self, tried: Option<Tried>) -> Result<(), Leave> {
-        let mut all: Vec<_> = tried.into_iter().collect();
-        while let Some(Ok(more)) = self.tasks.try_join_next() {
-            all.push(more);
-        }
-        let mut events = Vec::new();
-        for Tried { step, result, transaction, progress } in all {
-            // Whoever does not wait any more does not hear it.
-            let Some((activity, _)) = self.running.remove(&step) else { continue };
-            let Some((since, attempts)) = self.open(step) else { continue };
-            let attempts = attempts.saturating_add(1);
-            let name = activity.name.clone();
-            let failed = match result {
-                Ok(value) => {
-                    let outcome = Outcome::Success(value);
-                    let event = Event::Activity { step, name: name.clone(), attempts, outcome };
-                    match transaction {
-                        None => {
-                            events.push(event);
-                            continue;
-                        }
-                        Some(transaction) => match self.commit(event, transaction).await? {
-                            None => continue,
-                            Some(failed) => failed,
-                        },
-                    }
-                }
-                Err(failed) => failed,
-            };
-            let error = failed.to_string();
-            tracing::debug!(execution = %self.me.address, %step, activity = name, attempts, error, "an attempt failed");
-            match activity.options.next(attempts, failed, since, now(), rand::random()) {
-                super::activity::Next::End(outcome) => {
-                    events.push(Event::Activity { step, name, attempts, outcome });
-                }
-                super::activity::Next::At(again) => {
-                    events.push(Event::Attempt { step, name, attempts, error, again, progress });
-                    self.due.insert((again, step), Due::Attempt);
-                    self.resting.insert(step, activity);
-                }
-            }
-        }
-        if events.is_empty() { Ok(()) } else { self.append(events, Vec::new()).await }
-    }
-
-    fn open(&self, step: Step) -> Option<(i64, u32)> {
-        let state = self.function.as_ref()?.context().state();
-        let open = state.machine.open(step)?;
-        Some((open.since, open.attempts))
     }
 
     /// Writes down what happened, with what was owed before.
@@ -489,6 +314,12 @@ impl Driver {
         let told =
             |event: &Event| matches!(event, Event::Signal { .. } | Event::Promise { .. } | Event::Cancel(_));
         Ok(self.backlog.drain(..).map(|entry| entry.event).filter(told).collect())
+    }
+
+    /// Nobody waits for what still runs: it has a moment to tidy up.
+    pub(super) fn dismiss(&mut self) {
+        std::mem::take(&mut self.running).into_values().for_each(|(_, cancel)| cancel.cancel());
+        self.tasks.detach_all();
     }
 
     pub(super) fn function(&self) -> Option<&Function> {
@@ -522,80 +353,6 @@ impl Driver {
             Err(error) => Err(Leave::Failed(error)),
         }
     }
-
-    /// The execution took longer than it was given.
-    async fn cancel(&mut self) -> Result<(), Leave> {
-        let row = self.lease().await?.row().cloned();
-        let Some(row) = row else { return Ok(()) };
-        let becoming = Becoming { phase: Phase::Cancelling, active: true, summary: row.summary };
-        let entries = self.owed.drain(..).chain([Event::Cancel(Why::Deadline)]).map(Entry::now).collect();
-        self.write(Writing { entries, row: Some(becoming), timer: None }, Vec::new()).await
-    }
-
-    /// Leaves memory until something happens. Nothing is journalled; the row says that it needs not be resumed, and its timer
-    /// when it must be.
-    async fn park(&mut self, next: Option<i64>) -> Result<Leave, Leave> {
-        let mut lease = self.lease().await?;
-        if let Ok(happening) = self.inbox.try_recv() {
-            // Something came at the last moment.
-            self.hear(happening)?;
-            drop(lease);
-            return self.advance().await.map(|()| Leave::Again);
-        }
-        let Some(row) = lease.row() else {
-            self.shard.leave(&self.me);
-            lease.close();
-            return Ok(Leave::Rest);
-        };
-        if row.active && matches!(row.phase, Phase::Running | Phase::Cancelling) {
-            let becoming = Becoming { phase: row.phase, active: false, summary: self.summarise(row) };
-            let timer = next.map_or(Wake::Never, |due| Wake::At(from_millis(due)));
-            let entries = self.owed.drain(..).map(Entry::now).collect();
-            let writing = Writing { entries, row: Some(becoming), timer: Some(timer) };
-            let changes = lease.write(writing).map_err(Leave::Failed)?;
-            let write = Write { fence: self.shard.fence.clone(), changes };
-            self.shard.store().commit(write).await.map_err(Leave::Failed)?;
-            self.shard.wake_at(&self.me.address, next);
-            // Nobody else can write before it has left.
-            lease.tail_mut().gone = true;
-            self.shard.leave(&self.me);
-            lease.committed();
-            return Ok(Leave::Rest);
-        }
-        self.shard.wake_at(&self.me.address, next);
-        self.shard.leave(&self.me);
-        lease.close();
-        Ok(Leave::Rest)
-    }
-
-    /// The function cannot go on with this code: it waits for other code, and costs nothing meanwhile.
-    async fn block(&mut self, blocked: &Blocked) -> Result<Leave, Leave> {
-        tracing::warn!(execution = %self.me.address, %blocked, "blocked");
-        let problem = Problem { reason: blocked.reason().to_owned(), message: blocked.to_string() };
-        let row = self.lease().await?.row().cloned();
-        if let Some(row) = row {
-            let mut summary = self.summarise(&row);
-            summary.problem = Some(problem);
-            summary.cancelling = row.phase == Phase::Cancelling;
-            let becoming = Becoming { phase: Phase::Blocked, active: false, summary };
-            let writing = Writing { row: Some(becoming), timer: Some(Wake::Never), ..Writing::default() };
-            self.write(writing, Vec::new()).await?;
-        }
-        Ok(Leave::Rest)
-    }
-
-    /// The function panicked: it is tried again later.
-    async fn panicked(&mut self, message: String) -> Result<Leave, Leave> {
-        tracing::error!(execution = %self.me.address, message, "the function panicked and is tried again");
-        let row = self.lease().await?.row().cloned();
-        if let Some(row) = row {
-            let mut summary = self.summarise(&row);
-            summary.problem = Some(Problem { reason: "Panicked".to_owned(), message });
-            let becoming = Becoming { phase: row.phase, active: true, summary };
-            self.write(Writing { row: Some(becoming), ..Writing::default() }, Vec::new()).await?;
-        }
-        Ok(Leave::Panicked)
-    }
 }
 
 /// A function as far as its journal goes. What it asks for beyond is not done.
@@ -609,13 +366,6 @@ fn look_at(workflow: &dyn Workflow, row: &Row, journal: &[Entry]) -> Function {
         turn = function.deliver(entry.clone());
     }
     function
-}
-
-/// Since when a step waits, when it is tried again, and whether it has begun.
-fn waiting(context: &Context, step: Step) -> Option<(i64, i64, bool)> {
-    let state = context.state();
-    let open = state.machine.open(step).filter(|open| open.is_waiting())?;
-    Some((open.since, open.again, open.begun))
 }
 
 pub(super) fn now() -> i64 {

@@ -39,6 +39,7 @@ impl Driver {
             .collect();
         let writing = Writing { entries, row: Some(becoming), timer: Some(Wake::Never) };
         self.write(writing, sends).await?;
+        self.dismiss();
         // First it leaves, so that whoever still finds it here is told of the end.
         self.shard.leave(&self.me);
         self.shard.ended(&self.me.address, phase, &outcome);
@@ -94,6 +95,7 @@ impl Driver {
         lease.tail_mut().gone = true;
         let write = Write { fence: self.shard.fence.clone(), changes };
         self.shard.store().commit(write).await.map_err(Leave::Failed)?;
+        self.dismiss();
         self.shard.leave(&self.me);
         drop(lease);
         self.shard.sent(sends);

@@ -6,6 +6,11 @@
 //!
 //! **Live is replay.** An entry reaches the function one at a time, in the order of the journal, and the function is polled until it
 //! rests after each. What a step means is decided by [`machine`], which knows neither tokio nor the store; `function` polls.
+//!
+//! A [`Host`] beside that of the entities runs the executions of the shards that it is given. The `door` is a built-in entity for each type
+//! of workflow, so that executions are found, asked and moved as entities are. While an execution is in memory, its `driver`
+//! delivers entries, does the work of steps and writes down what comes of it; whoever writes to a journal, driver or door, holds the
+//! lease of its `tail`. One that only waits leaves memory.
 
 pub mod activity;
 mod attempt;
@@ -13,13 +18,16 @@ mod child;
 mod client;
 mod context;
 mod definition;
+mod doing;
 mod door;
 mod driver;
 mod ending;
 mod function;
 mod host;
 pub mod journal;
+mod leaving;
 pub mod machine;
+mod native;
 #[cfg(test)]
 mod replay_tests;
 mod resident;
@@ -33,11 +41,12 @@ mod wait;
 mod waker;
 
 pub use child::Policy;
-pub use client::{Client, Declared, Description, Execute, Grouped, Key, Runtime, Select, Service};
+pub use client::{Client, Description, Select};
 pub use context::{About, Context, Gone};
 pub use definition::{Definition, Workflow};
 pub use door::Started;
 pub use host::{Host, Options};
+pub use native::{Declared, Execute, Grouped, Key, Runtime, Service, apply};
 pub use steps::{Acting, ChildStep, Error, Step, Steps, attempted};
 pub use summary::Problem;
 pub use tx::{SqliteTx, Tx};

@@ -1,6 +1,7 @@
 //! An execution that is in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +16,8 @@ pub(super) struct Resident {
     tail: Arc<Mutex<Tail>>,
     /// Cancelled once it is known where the journal ends.
     read: CancellationToken,
+    /// Whether there was an execution when it was read.
+    there: AtomicBool,
     inbox: mpsc::UnboundedSender<Happening>,
 }
 
@@ -22,13 +25,20 @@ impl Resident {
     pub(super) fn new(address: EntityAddress) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
         let (inbox, happenings) = mpsc::unbounded_channel();
         let read = CancellationToken::new();
-        (Arc::new(Self { address, tail: Arc::default(), read, inbox }), happenings)
+        let there = AtomicBool::new(false);
+        (Arc::new(Self { address, tail: Arc::default(), read, there, inbox }), happenings)
     }
 
     /// It is known where the journal ends, or that this cannot be known.
     pub(super) async fn found(&self, tail: Tail) {
+        self.there.store(tail.row.is_some(), Ordering::Release);
         *self.tail.lock().await = tail;
         self.read.cancel();
+    }
+
+    /// Whether there was an execution when it was read. Not before that.
+    pub(super) fn was_there(&self) -> bool {
+        self.there.load(Ordering::Acquire)
     }
 
     /// The right to write, when it is one's turn.

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::Options;
 use super::child::{Child, Parent};
 use super::door::{METHOD_START, Start};
-use super::driver::{Driver, Leave};
+use super::driver::{Driver, Happening, Leave};
 use super::host::Inner;
 use super::journal::{Entry, Step};
 use super::resident::Resident;
@@ -110,8 +110,11 @@ impl Shard {
     /// An execution that was just begun.
     pub(super) fn begun(self: &Arc<Self>, row: Row) {
         let address = row.address.clone();
-        // Somebody may have asked for it before there was anything.
-        lock(&self.residents).remove(&address);
+        // Whoever asked for it a moment ago may have found nothing, which is not so any more.
+        if let Some(resident) = self.present(&address).filter(|resident| !resident.was_there()) {
+            self.leave(&resident);
+            resident.tell(Happening::Broken);
+        }
         self.enter(&address, Some(row));
     }
 

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::Context;
 use super::activity::{self, Attempted, Failed};
 use super::child::{Child, Policy};
-use super::client::Execute;
+use super::native::Execute;
 use super::wait::Cancelled;
 use crate::entity::{HandlerError, Refusal};
 use crate::message::{Defect, EntityAddress, Outcome, codec};
@@ -357,7 +357,7 @@ pub fn attempted<T: Serialize, E: Refusal>(result: Result<T, E>, last: bool) -> 
     match result {
         Ok(value) => codec::encode(&value).map(Into::into).map_err(|error| {
             let error = crate::entity::Error::codec("what it gives", &error);
-            Failed::failed(error.reason().to_owned(), error.to_string())
+            Failed::last(error.reason().to_owned(), error.to_string())
         }),
         Err(error) => Err(match error.into_handler_error() {
             HandlerError::Failed(failure) if last || E::CONSIDERED => Failed::Final(failure),

@@ -69,7 +69,7 @@ pub async fn act(context: &Context, ledger: &Ledger, name: &str) -> String {
 }
 
 pub fn give(value: &str) -> Attempted {
-    codec::encode(value).map(Bytes::from).map_err(|error| Failed::failed("Codec", error.to_string()))
+    codec::encode(value).map(Bytes::from).map_err(|error| Failed::last("Codec", error.to_string()))
 }
 
 pub fn text(outcome: Outcome) -> String {

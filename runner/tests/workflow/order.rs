@@ -162,6 +162,8 @@ on_both_stores!(
     a_suspended_execution_rests_until_it_is_resumed,
     a_failed_execution_is_retried_from_the_step_that_failed,
     an_execution_is_reset_to_a_step,
+    children_of_one_parent_are_told_apart,
+    what_was_recorded_is_not_made_again,
 );
 
 fn request(id: &str, amount: i64) -> OrderRequest {
@@ -289,6 +291,24 @@ impl Many {
             "all" => {
                 let all = join_all((0..50).map(|n| self.note(n.to_string()))).await;
                 Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.join(","))
+            }
+            "children" => {
+                let children: Vec<_> = (0..5).map(|n| self.child::<Many>(&format!("{n}:echo"))).collect();
+                let children = join_all(children).await;
+                Ok(children.into_iter().collect::<Result<Vec<_>, _>>()?.join(","))
+            }
+            "recorded" => {
+                let ledger = self.ledger.clone();
+                let drawn: u64 = self
+                    .record("draw", move || {
+                        ledger.note("drawn");
+                        7
+                    })
+                    .await;
+                let path = if self.patched("better") { "new" } else { "old" };
+                self.signal::<()>("go").await;
+                let again = if self.patched("better") { "new" } else { "old" };
+                Ok(format!("{drawn} {path} {again}"))
             }
             "fail" => {
                 self.note("before".to_owned()).await?;
@@ -441,4 +461,22 @@ async fn an_execution_is_reset_to_a_step(place: Place) {
     assert_eq!(client.join("a").await.unwrap(), "works");
     assert_eq!(ledger.count("before"), 2, "it went back to the beginning");
     assert_eq!(client.reset("a", 100).await.unwrap_err().reason(), "NoSuchStep");
+}
+
+async fn children_of_one_parent_are_told_apart(place: Place) {
+    let (_world, client, ledger) = many(place).await;
+    assert_eq!(client.execute(&"a:children".into()).await.unwrap(), "echo,echo,echo,echo,echo");
+    assert_eq!(ledger.count("echo"), 5);
+}
+
+async fn what_was_recorded_is_not_made_again(place: Place) {
+    let (world, client, ledger) = many(place).await;
+    client.start(&"a:recorded".into()).await.unwrap();
+    until("it left memory", async || ledger.count("drawn") == 1 && world.host.resident_executions() == 0)
+        .await;
+    let world = world.restart().await;
+    let client = Many { ledger: ledger.clone() }.register(&world.host).unwrap();
+    client.signal("a", "go", &()).await.unwrap();
+    assert_eq!(client.join("a").await.unwrap(), "7 new new");
+    assert_eq!(ledger.count("drawn"), 1);
 }

@@ -1,0 +1,198 @@
+//! What a driver does for steps that have no answer yet.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::activity::{Activity, Next, millis};
+use super::attempt::{Attempt, Tried};
+use super::context::{Context, Work};
+use super::driver::{Driver, Due, Leave, now};
+use super::journal::{Event, Step};
+use crate::message::Outcome;
+use crate::store::{Message, Phase};
+
+impl Driver {
+    /// Begins what is to be done for steps that have no answer. Whether something was written, so that there is more to deliver.
+    pub(super) async fn work(&mut self) -> Result<bool, Leave> {
+        let Some(context) = self.function.as_ref().map(|function| function.context().clone()) else {
+            return Ok(false);
+        };
+        let (dropped, owed, work) = {
+            let mut state = context.state();
+            let work = std::mem::take(&mut state.work);
+            (state.machine.take_dropped(), state.machine.take_owed(), work)
+        };
+        let mut now = Vec::new();
+        let mut sends = Vec::new();
+        for step in dropped {
+            self.stop(step, &mut sends)?;
+        }
+        // What tells paths apart and what others are told of is known before anything else is done.
+        let urgent = !sends.is_empty() || owed.iter().any(|event| matches!(event, Event::Patched { .. }));
+        self.owed.extend(owed);
+        let mut starting = Vec::new();
+        for (step, work) in work {
+            let Some((since, again, begun)) = waiting(&context, step) else { continue };
+            match work {
+                Work::Sleep(duration) => {
+                    let until = since.saturating_add(millis(duration));
+                    self.due.insert((until, step), Due::Slept);
+                }
+                Work::Record { name, make } => match make() {
+                    Ok(value) => now.push(Event::Recorded { step, name, value }),
+                    Err(error) => {
+                        return Err(self.panicked(format!("{name} cannot be recorded: {error}")).await?);
+                    }
+                },
+                Work::Child(child) => {
+                    if !begun {
+                        now.push(Event::Child { step, address: child.address.clone() });
+                        sends.push(self.shard.start_of(&child, &self.me.address, step).await?);
+                    }
+                    self.children.insert(step, child);
+                }
+                Work::Activity(activity) => starting.push((step, activity, again)),
+            }
+        }
+        let wrote = urgent || !now.is_empty();
+        if wrote {
+            self.append(now, sends).await?;
+        }
+        for (step, activity, again) in starting {
+            self.schedule(step, activity, again);
+        }
+        Ok(wrote)
+    }
+
+    /// A step that nobody waits for any more is told to stop.
+    fn stop(&mut self, step: Step, sends: &mut Vec<Message>) -> Result<(), Leave> {
+        self.due.retain(|(_, of), _| *of != step);
+        self.resting.remove(&step);
+        if let Some((_, cancel)) = self.running.remove(&step) {
+            cancel.cancel();
+        }
+        if let Some(child) = self.children.remove(&step) {
+            sends.extend(self.shard.cancel_of(&child).map_err(Leave::Failed)?);
+        }
+        Ok(())
+    }
+
+    /// Tries an activity, now or later.
+    fn schedule(&mut self, step: Step, activity: Activity, again: i64) {
+        if again > now() {
+            self.due.insert((again, step), Due::Attempt);
+            self.resting.insert(step, activity);
+            return;
+        }
+        let Some(function) = &self.function else { return };
+        let (since, attempt, progress) = {
+            let state = function.context().state();
+            let Some(open) = state.machine.open(step) else { return };
+            (open.since, open.attempts, open.progress.clone())
+        };
+        let cancel = CancellationToken::new();
+        let about = function.context().about();
+        let attempting = Attempt {
+            address: about.address.clone(),
+            run: about.run,
+            step,
+            attempt,
+            progress,
+            since,
+            cancel: cancel.clone(),
+            store: self.shard.store(),
+            options: activity.options.clone(),
+            work: Arc::clone(&activity.run),
+            inbox: Arc::clone(&self.me),
+        };
+        self.tasks.spawn(attempting.run());
+        self.running.insert(step, (activity, cancel));
+    }
+
+    /// Writes down what is due.
+    pub(super) async fn fire(&mut self) -> Result<(), Leave> {
+        let now = now();
+        let row = self.me.lease().await.row().cloned();
+        let late = row.is_some_and(|row| {
+            row.phase == Phase::Running && row.summary.deadline.is_some_and(|deadline| deadline <= now)
+        });
+        if late {
+            return self.cancel().await;
+        }
+        let mut events = Vec::new();
+        while let Some(entry) = self.due.first_entry()
+            && entry.key().0 <= now
+        {
+            let ((_, step), due) = entry.remove_entry();
+            match due {
+                Due::Slept => events.push(Event::Slept { step }),
+                Due::Attempt => {
+                    if let Some(activity) = self.resting.remove(&step) {
+                        self.schedule(step, activity, 0);
+                    }
+                }
+            }
+        }
+        if events.is_empty() { Ok(()) } else { self.append(events, Vec::new()).await }
+    }
+
+    /// An attempt has ended, and maybe others with it.
+    pub(super) async fn tried(&mut self, tried: Tried) -> Result<(), Leave> {
+        let mut all = vec![tried];
+        while let Some(Ok(more)) = self.tasks.try_join_next() {
+            all.push(more);
+        }
+        let mut events = Vec::new();
+        for Tried { step, result, transaction, progress } in all {
+            // Whoever does not wait any more does not hear it.
+            let Some((activity, _)) = self.running.remove(&step) else { continue };
+            let Some((since, attempts)) = self.open(step) else { continue };
+            let attempts = attempts.saturating_add(1);
+            let name = activity.name.clone();
+            let failed = match result {
+                Ok(value) => {
+                    let outcome = Outcome::Success(value);
+                    let event = Event::Activity { step, name: name.clone(), attempts, outcome };
+                    match transaction {
+                        None => {
+                            events.push(event);
+                            continue;
+                        }
+                        Some(transaction) => match self.commit(event, transaction).await? {
+                            None => continue,
+                            Some(failed) => failed,
+                        },
+                    }
+                }
+                Err(failed) => failed,
+            };
+            let error = failed.to_string();
+            tracing::debug!(execution = %self.me.address, %step, activity = name, attempts, error, "an attempt failed");
+            match activity.options.next(attempts, failed, since, now(), rand::random()) {
+                Next::End(outcome) => {
+                    events.push(Event::Activity { step, name, attempts, outcome });
+                }
+                Next::At(again) => {
+                    events.push(Event::Attempt { step, name, attempts, error, again, progress });
+                    self.due.insert((again, step), Due::Attempt);
+                    self.resting.insert(step, activity);
+                }
+            }
+        }
+        if events.is_empty() { Ok(()) } else { self.append(events, Vec::new()).await }
+    }
+
+    fn open(&self, step: Step) -> Option<(i64, u32)> {
+        let state = self.function.as_ref()?.context().state();
+        let open = state.machine.open(step)?;
+        Some((open.since, open.attempts))
+    }
+}
+
+/// Since when a step waits, when it is tried again, and whether it has begun.
+fn waiting(context: &Context, step: Step) -> Option<(i64, i64, bool)> {
+    let state = context.state();
+    let open = state.machine.open(step).filter(|open| open.is_waiting())?;
+    Some((open.since, open.again, open.begun))
+}
