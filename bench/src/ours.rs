@@ -15,7 +15,7 @@ use cleat_runner::prelude::*;
 use cleat_runner::shard::ownership::{self, Location};
 use cleat_runner::shard::{Instance, ShardMap};
 use cleat_runner::store::postgres::{self, PostgresStore};
-use cleat_runner::transport::{self, Address, SharedToken};
+use cleat_runner::transport::{Address, SharedToken};
 use tokio::net::TcpListener;
 
 /// What comes with each number, so that a message is about as large as in practice.

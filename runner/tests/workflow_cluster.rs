@@ -10,7 +10,7 @@ use cleat_runner::lease::{Boot, Memory, Name, Timing};
 use cleat_runner::prelude::*;
 use cleat_runner::shard::{GroupName, Instance, ownership};
 use cleat_runner::store::postgres::{self, PostgresStore};
-use cleat_runner::transport::{self, Address, SharedToken};
+use cleat_runner::transport::{Address, SharedToken};
 use cleat_testing::postgres::{Database, shared};
 use sqlx::{Connection, PgConnection};
 use tokio::net::TcpListener;

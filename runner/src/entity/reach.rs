@@ -67,6 +67,11 @@ impl Reach {
         }
     }
 
+    /// Whose handler it is.
+    pub(super) fn instance(&self) -> &Activation {
+        &self.me
+    }
+
     /// What became of storing the message, if a call made that necessary.
     pub(super) fn accepted(&self) -> Option<&Committed> {
         self.accepted.as_ref()?.get()
