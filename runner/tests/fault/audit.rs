@@ -11,6 +11,7 @@ use cleat_runner::shard::{GroupName, ShardMap, Slot};
 use cleat_testing::history::{Entity, Written};
 use sqlx::{Connection, PgConnection, Row};
 
+use crate::list::ledger;
 use crate::runner::SHARDS;
 
 /// Connections call themselves `cleat`, the instance's number, what they do.
@@ -18,6 +19,8 @@ const INSTALL: &str = "
     CREATE SCHEMA audit;
     CREATE TABLE audit.writes (n bigserial PRIMARY KEY, slot integer NOT NULL, epoch bigint NOT NULL, writer text NOT NULL);
     CREATE TABLE audit.claims (shard integer NOT NULL, epoch bigint NOT NULL, writer text NOT NULL);
+    -- Without a key: a message that is handled twice has two rows.
+    CREATE TABLE audit.rows (list text NOT NULL, message bigint NOT NULL);
     CREATE FUNCTION audit.writer() RETURNS text LANGUAGE sql AS
         $$ SELECT split_part(current_setting('application_name'), ' ', 2) $$;
     CREATE FUNCTION audit.wrote() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -88,6 +91,13 @@ pub async fn entities(url: &str) -> BTreeMap<String, Entity> {
         sqlx::query("SELECT entity_id, count(*) FROM cleat.outcomes WHERE method LIKE 'append%' GROUP BY 1");
     for row in outcomes.fetch_all(&mut connection).await.unwrap() {
         entities.entry(row.get(0)).or_default().outcomes = usize::try_from(row.get::<i64, _>(1)).unwrap();
+    }
+    for (id, entity) in &mut entities {
+        if id.starts_with(&ledger("")) {
+            let rows = sqlx::query_scalar("SELECT message FROM audit.rows WHERE list = $1").bind(id);
+            let rows: Vec<i64> = rows.fetch_all(&mut connection).await.unwrap();
+            entity.rows = Some(rows.into_iter().map(|message| u64::try_from(message).unwrap()).collect());
+        }
     }
     let open = sqlx::query("SELECT entity_id, payload FROM cleat.messages");
     for row in open.fetch_all(&mut connection).await.unwrap() {

@@ -53,6 +53,25 @@ impl List {
         Ok(list.push(message))
     }
 
+    /// The same, with a row of its own in the same transaction.
+    #[rpc(persisted)]
+    pub async fn append_with_row(
+        &self,
+        context: &mut Context,
+        list: &mut Messages,
+        message: u64,
+    ) -> Result<usize, OrRetry<Never>> {
+        let id = context.address().id.as_str().to_owned();
+        let transaction = context.tx().await.map_err(OrRetry::retry)?;
+        sqlx::query("INSERT INTO audit.rows (list, message) VALUES ($1, $2)")
+            .bind(id)
+            .bind(i64::try_from(message).map_err(OrRetry::retry)?)
+            .execute(transaction.postgres().map_err(OrRetry::retry)?)
+            .await
+            .map_err(OrRetry::retry)?;
+        Ok(list.push(message))
+    }
+
     /// What is in memory.
     #[rpc]
     pub async fn read(&self, list: &Messages) -> Result<Seen, Never> {
@@ -67,6 +86,11 @@ impl List {
         tokio::task::block_in_place(|| std::thread::sleep(Duration::from_secs(3)));
         Ok(seen)
     }
+}
+
+/// The list whose messages each have a row, too.
+pub fn ledger(id: &str) -> String {
+    format!("ledger-of-{id}")
 }
 
 /// The list that gets what another one sends on.

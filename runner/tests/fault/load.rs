@@ -1,6 +1,7 @@
 //! Clients that ask, and note what they asked and were told.
 //!
-//! - *set*: many senders of each list, who wait for the reply; one in three sends to a second list, too.
+//! - *set*: many senders of each list, who wait for the reply; one in four sends to a second list, too, and one to a list whose handler
+//!   writes a row of its own in the same transaction.
 //! - *counter with order*: one sender per list, who waits only until each message is in good hands.
 //! - *register*: readers of what is in memory, of all lists.
 
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit;
 use crate::cluster::{Cluster, PATIENCE, millis};
-use crate::list::{ListClient, mirror};
+use crate::list::{ListClient, ledger, mirror};
 
 const LISTS: usize = 24;
 const SETTERS: u32 = 8;
@@ -145,15 +146,19 @@ impl Client {
     }
 
     async fn set(&mut self) {
-        let (list, message, begun) = (self.any_list(), self.message(), self.now());
+        let (mut list, message, begun) = (self.any_list(), self.message(), self.now());
+        if message % 4 == 3 {
+            list = ledger(&list);
+        }
         let client = &self.shared.client;
-        let told = match message % 3 {
+        let told = match message % 4 {
             0 => client.append_both(&list, &message).await,
             1 => client.append(&list, &message).await,
-            _ => client.append_stored(&list, &message).await,
+            2 => client.append_stored(&list, &message).await,
+            _ => client.append_with_row(&list, &message).await,
         };
         let answer = self.answer(&list, told.map(Answer::Handled));
-        if message % 3 == 0 {
+        if message % 4 == 0 {
             let answer = if matches!(answer, Answer::Handled(_)) { Answer::Accepted } else { answer };
             // Its sender is the other list, whose order is not that of this client.
             let client = u32::MAX - u32::try_from(message).unwrap();
