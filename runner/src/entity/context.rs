@@ -1,11 +1,12 @@
 //! What a handler knows about its message, and what it may send.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use serde::Serialize;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::reach::{Opened, Reach};
 use super::stream::Position;
@@ -30,6 +31,8 @@ pub struct Context {
     broken: Option<Error>,
     /// Of a stream.
     pub(super) position: Arc<Position>,
+    /// Made for those who ask.
+    handling: OnceLock<(CancellationToken, DropGuard)>,
 }
 
 /// What commits with a handler's reply, besides its state.
@@ -65,6 +68,7 @@ impl Context {
             reach,
             broken: None,
             position: Arc::default(),
+            handling: OnceLock::new(),
         }
     }
 
@@ -74,6 +78,16 @@ impl Context {
         let now = Instant::now();
         // So long that it cannot be said is for ever, more or less.
         self.reach.instance().keep_until(now.checked_add(time).unwrap_or(now + FOR_EVER));
+    }
+
+    /// For what the handler lets run elsewhere, such as on a thread: it is cancelled when the message is not handled any more, because it
+    /// was interrupted, took too long, has to go to another runner, or has ended. The handler itself is simply dropped then.
+    pub fn cancellation(&self) -> CancellationToken {
+        let (token, _) = self.handling.get_or_init(|| {
+            let token = CancellationToken::new();
+            (token.clone(), token.drop_guard())
+        });
+        token.clone()
     }
 
     /// Who is asked.
@@ -173,13 +187,11 @@ impl Context {
     }
 
     /// Commits a change of the runtime's own with this handler's reply. It must concern an entity of the same shard.
-    #[allow(dead_code, reason = "for workflows and crons")]
     pub(crate) fn also(&mut self, change: Change) {
         self.effects.changes.push(change);
     }
 
     /// Does something once the reply is committed, in the order of the commits; never if it is not. It must not block.
-    #[allow(dead_code, reason = "for workflows and crons")]
     pub(crate) fn then(&mut self, after: impl FnOnce() + Send + Sync + 'static) {
         self.effects.then.push(Box::new(after));
     }

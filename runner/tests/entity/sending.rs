@@ -25,6 +25,7 @@ on_both_stores!(
     a_reply_can_be_found_by_its_key,
     an_unknown_request_has_no_reply_and_cannot_be_joined,
     an_interrupt_stops_a_request_and_says_so,
+    an_interrupt_reaches_what_a_handler_lets_run_elsewhere,
     an_interrupt_stops_a_request_that_waits_for_its_time,
     an_uninterruptible_request_goes_on,
     a_volatile_method_takes_neither_key_nor_time,
@@ -187,6 +188,15 @@ async fn an_interrupt_stops_a_request_and_says_so(place: Place) {
     assert_eq!(pending.clone().await.unwrap_err().reason(), Some("Interrupted"));
     assert_eq!(pending.poll().await.unwrap_err().reason(), Some("Interrupted"));
     assert!(!pending.interrupt().await.unwrap(), "it has ended");
+}
+
+async fn an_interrupt_reaches_what_a_handler_lets_run_elsewhere(place: Place) {
+    let (_world, gate, client) = gate(place).await;
+    let pending = client.delegate("a").start().await.unwrap();
+    gate.begun.acquire().await.unwrap().forget();
+    assert!(pending.interrupt().await.unwrap());
+    tokio::time::timeout(Duration::from_secs(60), gate.heard.notified()).await.unwrap();
+    assert_eq!(pending.await.unwrap_err().reason(), Some("Interrupted"));
 }
 
 async fn an_interrupt_stops_a_request_that_waits_for_its_time(place: Place) {

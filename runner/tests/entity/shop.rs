@@ -113,6 +113,19 @@ impl Gate {
         Ok(format!("{name} passed"))
     }
 
+    /// Somebody else hears when this ends.
+    #[rpc(persisted)]
+    pub async fn delegate(&self, context: &mut Context) -> Result<(), Never> {
+        let (handled, heard) = (context.cancellation(), Arc::clone(&self.heard));
+        tokio::spawn(async move {
+            handled.cancelled().await;
+            heard.notify_one();
+        });
+        self.begun.add_permits(1);
+        self.open.acquire().await.unwrap().forget();
+        Ok(())
+    }
+
     #[rpc(persisted, uninterruptible)]
     pub async fn insist(&self) -> Result<(), Never> {
         self.begun.add_permits(1);
