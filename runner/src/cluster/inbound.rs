@@ -82,12 +82,15 @@ impl Inner {
             tokio::spawn(async move { forward(&self, replies, responder).await });
             return;
         }
+        // A shard is not handed over before what was answered here is proven: afterwards nobody could tell when that was.
+        let held = volatile.as_ref().and_then(|fence| host.hold(fence));
         let then = move |given: crate::entity::Answer| match volatile {
             Some(fence) if given.is_ok() && !self.ownership.stands(&fence) => {
                 tokio::spawn(async move {
                     let shard = fence.shard.clone();
                     let given = self.prove(fence).await.map_err(|_| Error::Lost(shard)).and(given);
                     answer(&self, responder, given);
+                    drop(held);
                 });
             }
             _ => answer(&self, responder, given),

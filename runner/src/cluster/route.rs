@@ -81,6 +81,8 @@ impl Inner {
         if volatile && !self.ownership.stands(fence) {
             self.prove(fence.clone()).await?;
         }
+        // It is not handed over before what was answered is proven: afterwards nobody could tell when that was.
+        let _held = volatile.then(|| self.host.hold(fence));
         let answer = self.host.request(request.clone()).await;
         if volatile && answer.is_ok() && !self.ownership.stands(fence) {
             self.prove(fence.clone()).await.map_err(|_| Error::Lost(fence.shard.clone()))?;

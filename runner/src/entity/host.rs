@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::home::{Home, Routing};
 use super::job::{Answer, Delivered, ReplyTo, Request};
 use super::registry::Registry;
-use super::shard::Shard;
+use super::shard::{Hold, Shard};
 use super::stream::Limits;
 use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, RegistrationEvent, Retry};
 use crate::client::Router;
@@ -172,6 +172,11 @@ impl Host {
     /// Whether a shard is served here under this very fence.
     pub fn serves_under(&self, fence: &Fence) -> bool {
         self.0.shard(&fence.shard).is_some_and(|shard| shard.fence == *fence)
+    }
+
+    /// Keeps a shard that is served under this fence from being handed over until it is dropped.
+    pub(crate) fn hold(&self, fence: &Fence) -> Option<Hold> {
+        self.0.shard(&fence.shard).filter(|shard| shard.fence == *fence).map(|shard| shard.hold())
     }
 
     /// How each group is cut.

@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::activation::Activation;
 use super::host::{Inner, Options};
@@ -115,6 +116,11 @@ impl Shard {
 
     pub(super) fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Keeps it from being closed, within the time that closing has, until this is dropped.
+    pub(super) fn hold(&self) -> Hold {
+        Hold(self.tasks.token())
     }
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -491,6 +497,9 @@ impl Shard {
         tokio::spawn(async move { shard.close(std::time::Duration::ZERO).await });
     }
 }
+
+/// Keeps a shard from being handed over while an answer that was given here is on its way.
+pub(crate) struct Hold(#[allow(dead_code, reason = "dropping it is what it is for")] TaskTrackerToken);
 
 /// Something that goes to the database.
 pub(super) struct Step<'a>(&'a Shard);
