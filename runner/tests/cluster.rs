@@ -1,23 +1,15 @@
 //! Three runners over real sockets and PostgreSQL: an entity is found wherever it lives, and while it moves.
 #![allow(clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
 
+mod nodes;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use cleat_runner::cluster::{Node, Options, Parts};
-use cleat_runner::lease::{Boot, Memory, Name, Timing};
+use cleat_runner::cluster::Node;
 use cleat_runner::message::EntityId;
 use cleat_runner::prelude::*;
-use cleat_runner::shard::{GroupName, Instance, ownership};
-use cleat_runner::store::postgres::{self, PostgresStore};
-use cleat_runner::transport::{Address, SharedToken};
-use cleat_testing::postgres::{Database, shared};
-use tokio::net::TcpListener;
-
-const SHARDS: u16 = 12;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[entity(name = "counter", state = i64)]
 struct Counter;
@@ -37,61 +29,19 @@ impl Counter {
 }
 
 struct World {
-    database: Database,
-    leases: Memory,
+    nodes: nodes::World,
 }
 
 impl World {
     async fn new() -> Self {
-        Self { database: shared().await.unwrap().database().await.unwrap(), leases: Memory::new() }
+        Self { nodes: nodes::World::new().await }
     }
 
     async fn node(&self, name: &str) -> (Node, CounterClient) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = Address::new(&listener.local_addr().unwrap().to_string()).unwrap();
-        let store = PostgresStore::open(postgres::Options {
-            groups: vec![(GroupName::default(), SHARDS)],
-            connections: 4,
-            ..postgres::Options::new(&self.database.url, Instance::random())
-        })
-        .await
-        .unwrap();
-        let token = Arc::new(SharedToken::new("secret"));
-        let ownership = ownership::Options {
-            timing: Timing::new(Duration::from_secs(3), Duration::from_secs(1)).unwrap(),
-            settle: Duration::from_millis(200),
-            ..ownership::Options::new(Name::new(name).unwrap(), address)
-        };
-        let options = Options { patience: PATIENCE, ..Options::new(ownership, "cluster") };
-        let parts = Parts {
-            store: Arc::new(store),
-            leases: Arc::new(self.leases.connect()),
-            clock: Arc::new(Boot),
-            listener,
-            credential: Arc::<SharedToken>::clone(&token),
-            verify: token,
-            metrics: ownership::Metrics::hidden().unwrap(),
-        };
-        let node = Node::start(options, parts).await.unwrap();
+        let node = self.nodes.start(name).await.node;
         let client = Counter.register(&node).unwrap();
         (node, client)
     }
-}
-
-/// Waits until all shards are served, by as many runners as there are.
-async fn settled(nodes: &[&Node]) {
-    let settled = async {
-        loop {
-            let serving: Vec<usize> =
-                nodes.iter().map(|node| node.ownership().status().borrow().serving).collect();
-            if serving.iter().sum::<usize>() == usize::from(SHARDS) && serving.iter().all(|n| *n > 0) {
-                return;
-            }
-            let mut status = nodes[0].ownership().status();
-            let _ = tokio::time::timeout(Duration::from_millis(50), status.changed()).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, settled).await.expect("the shards are not spread");
 }
 
 fn id(number: usize) -> EntityId {
@@ -104,7 +54,7 @@ async fn an_entity_is_found_from_every_runner() {
     let (a, from_a) = world.node("a").await;
     let (b, from_b) = world.node("b").await;
     let (c, from_c) = world.node("c").await;
-    settled(&[&a, &b, &c]).await;
+    nodes::spread(&[&a, &b, &c]).await;
     for number in 0..30 {
         let expected: Vec<i64> = vec![1, 2, 3];
         let mut seen = Vec::new();
@@ -124,7 +74,7 @@ async fn a_rolling_restart_under_load_fails_no_request_and_loses_none() {
     let world = World::new().await;
     let (a, from_a) = world.node("a").await;
     let (b, _) = world.node("b").await;
-    settled(&[&a, &b]).await;
+    nodes::spread(&[&a, &b]).await;
     let stop = Arc::new(AtomicBool::new(false));
     let load: Vec<_> = (0..8)
         .map(|number| {
@@ -140,12 +90,12 @@ async fn a_rolling_restart_under_load_fails_no_request_and_loses_none() {
         .collect();
     // Each runner but the one whose clients ask is replaced by a new one.
     let (c, _) = world.node("c").await;
-    settled(&[&a, &b, &c]).await;
+    nodes::spread(&[&a, &b, &c]).await;
     b.shutdown().await;
     let (d, _) = world.node("d").await;
-    settled(&[&a, &c, &d]).await;
+    nodes::spread(&[&a, &c, &d]).await;
     c.shutdown().await;
-    settled(&[&a, &d]).await;
+    nodes::spread(&[&a, &d]).await;
     stop.store(true, Ordering::Relaxed);
     for (number, load) in load.into_iter().enumerate() {
         let answers = load.await.unwrap();

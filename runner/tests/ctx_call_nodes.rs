@@ -1,23 +1,16 @@
 //! Entities that ask each other across runners, over real sockets and PostgreSQL.
 #![allow(clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
 
+mod nodes;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cleat_runner::cluster::{Node, Options, Parts};
-use cleat_runner::lease::{Boot, Memory, Name, Timing};
+use cleat_runner::cluster::Node;
 use cleat_runner::message::EntityType;
 use cleat_runner::prelude::*;
-use cleat_runner::shard::{GroupName, Instance, ownership};
-use cleat_runner::store::postgres::{self, PostgresStore};
-use cleat_runner::transport::{Address, SharedToken};
-use cleat_testing::postgres::{Database, shared};
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-
-const SHARDS: u16 = 12;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 enum Empty {
@@ -111,8 +104,7 @@ impl Cart {
 }
 
 struct World {
-    database: Database,
-    leases: Memory,
+    nodes: nodes::World,
     shelf: Shelf,
     cart: Cart,
 }
@@ -120,57 +112,16 @@ struct World {
 impl World {
     async fn new() -> Self {
         let cart = Cart { begun: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) };
-        let database = shared().await.unwrap().database().await.unwrap();
-        Self { database, leases: Memory::new(), shelf: Shelf { taken: Arc::default() }, cart }
+        let nodes = nodes::World::new().await;
+        Self { nodes, shelf: Shelf { taken: Arc::default() }, cart }
     }
 
     async fn node(&self, name: &str) -> (Node, CartClient, ShelfClient) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = Address::new(&listener.local_addr().unwrap().to_string()).unwrap();
-        let store = PostgresStore::open(postgres::Options {
-            groups: vec![(GroupName::default(), SHARDS)],
-            connections: 4,
-            ..postgres::Options::new(&self.database.url, Instance::random())
-        })
-        .await
-        .unwrap();
-        let token = Arc::new(SharedToken::new("secret"));
-        let ownership = ownership::Options {
-            timing: Timing::new(Duration::from_secs(3), Duration::from_secs(1)).unwrap(),
-            settle: Duration::from_millis(200),
-            ..ownership::Options::new(Name::new(name).unwrap(), address)
-        };
-        let options = Options { patience: PATIENCE, ..Options::new(ownership, "cluster") };
-        let parts = Parts {
-            store: Arc::new(store),
-            leases: Arc::new(self.leases.connect()),
-            clock: Arc::new(Boot),
-            listener,
-            credential: Arc::<SharedToken>::clone(&token),
-            verify: token,
-            metrics: ownership::Metrics::hidden().unwrap(),
-        };
-        let node = Node::start(options, parts).await.unwrap();
+        let node = self.nodes.start(name).await.node;
         let shelves = self.shelf.clone().register(&node).unwrap();
         let carts = self.cart.clone().register(&node).unwrap();
         (node, carts, shelves)
     }
-}
-
-/// Waits until all shards are served, by as many runners as there are.
-async fn settled(nodes: &[&Node]) {
-    let settled = async {
-        loop {
-            let serving: Vec<usize> =
-                nodes.iter().map(|node| node.ownership().status().borrow().serving).collect();
-            if serving.iter().sum::<usize>() == usize::from(SHARDS) && serving.iter().all(|n| *n > 0) {
-                return;
-            }
-            let mut status = nodes[0].ownership().status();
-            let _ = tokio::time::timeout(Duration::from_millis(50), status.changed()).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, settled).await.expect("the shards are not spread");
 }
 
 /// The ids of entities that a node serves.
@@ -190,7 +141,7 @@ async fn an_entity_asks_another_one_wherever_it_lives() {
     let world = World::new().await;
     let (a, carts, shelves) = world.node("a").await;
     let (b, from_b, _) = world.node("b").await;
-    settled(&[&a, &b]).await;
+    nodes::spread(&[&a, &b]).await;
     let near = served(&a, "shelf", "s").next().unwrap();
     let far = served(&b, "shelf", "s").next().unwrap();
     let cart = served(&a, "cart", "c").next().unwrap();
@@ -216,7 +167,7 @@ async fn a_call_back_across_runners_fails_at_once() {
     let world = World::new().await;
     let (a, carts, _) = world.node("a").await;
     let (b, _, _) = world.node("b").await;
-    settled(&[&a, &b]).await;
+    nodes::spread(&[&a, &b]).await;
     let (one, other) = (served(&a, "cart", "c").next().unwrap(), served(&b, "cart", "c").next().unwrap());
     let round = vec![other.clone(), one.clone()];
     let error = carts.round(&one, &round).await.unwrap_err().refused().unwrap();
@@ -235,7 +186,7 @@ async fn a_handler_that_moves_while_it_runs_asks_once() {
     let world = World::new().await;
     let (a, _, _) = world.node("a").await;
     let (b, carts, shelves) = world.node("b").await;
-    settled(&[&a, &b]).await;
+    nodes::spread(&[&a, &b]).await;
     let cart = served(&a, "cart", "c").next().unwrap();
     let shelf = served(&b, "shelf", "s").next().unwrap();
     let asked = tokio::spawn({
@@ -247,7 +198,7 @@ async fn a_handler_that_moves_while_it_runs_asks_once() {
     assert_eq!(world.shelf.taken.load(Ordering::Relaxed), 1);
     let leaving = tokio::spawn(async move { a.shutdown().await });
     // The second run, on the other runner.
-    tokio::time::timeout(PATIENCE, world.cart.begun.acquire()).await.unwrap().unwrap().forget();
+    tokio::time::timeout(nodes::PATIENCE, world.cart.begun.acquire()).await.unwrap().unwrap().forget();
     world.cart.open.add_permits(2);
     assert_eq!(asked.await.unwrap().unwrap(), 5);
     leaving.await.unwrap();

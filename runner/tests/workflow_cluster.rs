@@ -1,22 +1,15 @@
 //! Workflows of several runners over real sockets and PostgreSQL: found wherever they run, and while they move.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows a test function, but not what serves it")]
 
+mod nodes;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cleat_runner::cluster::{Node, Options, Parts};
-use cleat_runner::lease::{Boot, Memory, Name, Timing};
+use cleat_runner::cluster::Node;
 use cleat_runner::prelude::*;
-use cleat_runner::shard::{GroupName, Instance, ownership};
-use cleat_runner::store::postgres::{self, PostgresStore};
-use cleat_runner::transport::{Address, SharedToken};
-use cleat_testing::postgres::{Database, shared};
 use sqlx::{Connection, PgConnection};
-use tokio::net::TcpListener;
-
-const SHARDS: u16 = 6;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[workflow]
 struct Transfer;
@@ -43,72 +36,30 @@ impl Transfer {
 }
 
 struct World {
-    database: Database,
-    leases: Memory,
+    nodes: nodes::World,
 }
 
 impl World {
     async fn new() -> Self {
-        let database = shared().await.unwrap().database().await.unwrap();
-        let mut connection = PgConnection::connect(&database.url).await.unwrap();
+        let nodes = nodes::World::new().await;
+        let mut connection = PgConnection::connect(&nodes.database.url).await.unwrap();
         let table = "CREATE TABLE bookings (id text NOT NULL, step integer NOT NULL)";
         sqlx::query(table).execute(&mut connection).await.unwrap();
-        Self { database, leases: Memory::new() }
+        Self { nodes }
     }
 
     async fn node(&self, name: &str) -> (Node, TransferClient) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = Address::new(&listener.local_addr().unwrap().to_string()).unwrap();
-        let store = PostgresStore::open(postgres::Options {
-            groups: vec![(GroupName::default(), SHARDS)],
-            connections: 4,
-            ..postgres::Options::new(&self.database.url, Instance::random())
-        })
-        .await
-        .unwrap();
-        let token = Arc::new(SharedToken::new("secret"));
-        let ownership = ownership::Options {
-            timing: Timing::new(Duration::from_secs(3), Duration::from_secs(1)).unwrap(),
-            settle: Duration::from_millis(200),
-            ..ownership::Options::new(Name::new(name).unwrap(), address)
-        };
-        let options = Options { patience: PATIENCE, ..Options::new(ownership, "cluster") };
-        let parts = Parts {
-            store: Arc::new(store),
-            leases: Arc::new(self.leases.connect()),
-            clock: Arc::new(Boot),
-            listener,
-            credential: Arc::<SharedToken>::clone(&token),
-            verify: token,
-            metrics: ownership::Metrics::hidden().unwrap(),
-        };
-        let node = Node::start(options, parts).await.unwrap();
+        let node = self.nodes.start(name).await.node;
         let client = Transfer.register(&node).unwrap();
         (node, client)
     }
 
     /// How many bookings there are, and how many different ones.
     async fn bookings(&self) -> (i64, i64) {
-        let mut connection = PgConnection::connect(&self.database.url).await.unwrap();
+        let mut connection = PgConnection::connect(&self.nodes.database.url).await.unwrap();
         let count = "SELECT count(*), count(DISTINCT (id, step)) FROM bookings";
         sqlx::query_as(count).fetch_one(&mut connection).await.unwrap()
     }
-}
-
-/// Waits until all shards are served, by as many runners as there are.
-async fn settled(nodes: &[&Node]) {
-    let settled = async {
-        loop {
-            let serving: Vec<usize> =
-                nodes.iter().map(|node| node.ownership().status().borrow().serving).collect();
-            if serving.iter().sum::<usize>() == usize::from(SHARDS) && serving.iter().all(|n| *n > 0) {
-                return;
-            }
-            let mut status = nodes[0].ownership().status();
-            let _ = tokio::time::timeout(Duration::from_millis(50), status.changed()).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, settled).await.expect("the shards are not spread");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,7 +67,7 @@ async fn an_execution_is_found_and_joined_from_every_runner() {
     let world = World::new().await;
     let (a, from_a) = world.node("a").await;
     let (b, from_b) = world.node("b").await;
-    settled(&[&a, &b]).await;
+    nodes::spread(&[&a, &b]).await;
     for n in 0..8 {
         let id = format!("t-{n}");
         from_a.start(&id).await.unwrap();
@@ -133,7 +84,7 @@ async fn runners_come_and_go_under_load_and_each_activity_commits_once() {
     let world = World::new().await;
     let (a, from_a) = world.node("a").await;
     let (b, _) = world.node("b").await;
-    settled(&[&a, &b]).await;
+    nodes::spread(&[&a, &b]).await;
     let stop = Arc::new(AtomicBool::new(false));
     let load: Vec<_> = (0..8)
         .map(|worker| {
@@ -150,9 +101,9 @@ async fn runners_come_and_go_under_load_and_each_activity_commits_once() {
         })
         .collect();
     let (c, _) = world.node("c").await;
-    settled(&[&a, &b, &c]).await;
+    nodes::spread(&[&a, &b, &c]).await;
     b.shutdown().await;
-    settled(&[&a, &c]).await;
+    nodes::spread(&[&a, &c]).await;
     c.shutdown().await;
     stop.store(true, Ordering::Relaxed);
     let mut done: i64 = 0;

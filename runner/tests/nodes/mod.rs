@@ -89,9 +89,14 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Waits until all shards are served, by as many runners as there are.
 pub async fn settled(runners: &[&Runner]) {
+    spread(&runners.iter().map(|runner| &runner.node).collect::<Vec<_>>()).await;
+}
+
+/// The same for bare nodes.
+pub async fn spread(nodes: &[&Node]) {
     until("the shards are spread", || {
         let serving: Vec<usize> =
-            runners.iter().map(|runner| runner.node.ownership().status().borrow().serving).collect();
+            nodes.iter().map(|node| node.ownership().status().borrow().serving).collect();
         serving.iter().sum::<usize>() == usize::from(SHARDS) && serving.iter().all(|n| *n > 0)
     })
     .await;
