@@ -1,6 +1,22 @@
 //! A runner as a program: told what to do by its environment, and what to serve by its code.
 //!
-//! ```ignore
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use cleat_runner::prelude::*;
+//!
+//! #[entity(name = "inventory", state = i64)]
+//! struct Inventory;
+//!
+//! #[entity_impl]
+//! impl Inventory {
+//!     #[rpc(persisted)]
+//!     pub async fn restock(&self, stock: &mut i64, count: i64) -> Result<i64, Never> {
+//!         *stock += count;
+//!         Ok(*stock)
+//!     }
+//! }
+//!
 //! fn main() -> ExitCode {
 //!     Runner::from_env().entity(Inventory).run()
 //! }

@@ -82,8 +82,14 @@ pub struct Occurrence {
 impl Cron {
     /// A cron whose ticks call a persisted method, in the shard group of the entity that is called.
     ///
-    /// ```ignore
-    /// Cron::new("restock", Schedule::new("0 3 * * *")?.in_zone("Europe/Berlin")?, inventory.restock("apples", &100))
+    /// ```
+    /// # use cleat_runner::client::EntityClient;
+    /// # use cleat_runner::cron::{Cron, Schedule};
+    /// # fn nightly(inventory: &EntityClient) -> Result<Cron, Box<dyn std::error::Error>> {
+    /// let schedule = Schedule::new("0 3 * * *")?.in_zone("Europe/Berlin")?;
+    /// let restock = inventory.call::<i64, String>("apples", "restock", &100);
+    /// Ok(Cron::new("restock", schedule, restock))
+    /// # }
     /// ```
     pub fn new<T, E>(name: &str, schedule: Schedule, call: Call<T, E>) -> Self {
         let group = call.group().clone();
