@@ -121,6 +121,11 @@ impl Bench {
 
     /// The same messages through the store, each caller waiting for its own commit.
     async fn grouped(&self, writers: usize) -> Result<load::Outcome> {
+        self.writes(writers).await?.flawless()
+    }
+
+    /// The same, with failures that are counted.
+    async fn writes(&self, writers: usize) -> Result<load::Outcome> {
         load::run(
             writers,
             self.time,
@@ -140,8 +145,7 @@ impl Bench {
             },
             || {},
         )
-        .await?
-        .flawless()
+        .await
     }
 
     /// As many rows as the same table takes, with nobody waiting for a single one.
@@ -203,26 +207,8 @@ impl Bench {
     async fn claim(&self, report: &mut Report) -> Result<()> {
         let heir = PostgresStore::open(Options::new(&self.url, Instance::random())).await?;
         let fence = Fence { epoch: Epoch::new(2), ..self.fences[0].clone() };
-        let load = load::run(
-            16,
-            self.time,
-            |writer| {
-                let (store, fences, ids) =
-                    (Arc::clone(&self.store), Arc::clone(&self.fences), Arc::clone(&self.ids));
-                let mut next = writer;
-                move || {
-                    let (store, fences, ids) = (Arc::clone(&store), Arc::clone(&fences), Arc::clone(&ids));
-                    next += 1;
-                    let address = address(next);
-                    async move {
-                        // The shard that is being claimed answers `Fenced`; that is the point.
-                        let _ = store.commit(write(&store, &fences, &ids, address)?).await;
-                        Ok(())
-                    }
-                }
-            },
-            || {},
-        );
+        // The shard that is being claimed answers `Fenced`; that is the point.
+        let load = self.writes(16);
         let claim = async {
             tokio::time::sleep(self.time / 2).await;
             let begun = std::time::Instant::now();
