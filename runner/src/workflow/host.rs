@@ -15,12 +15,13 @@ use super::journal::Entry;
 use super::report::Planned;
 use super::shard::Shard;
 use super::tail::Row;
-use super::{Definition, Workflow};
+use super::{Definition, Metrics, Workflow};
 use crate::entity::{self, InvalidDefinition};
 use crate::message::{EntityAddress, EntityType};
 use crate::shard::ownership::{self, NotOpened, Progress};
 use crate::shard::{Epoch, Fence, ShardId};
 use crate::store::{self, Store};
+use crate::trace::Recorder;
 
 /// How executions are run.
 #[derive(Debug, Clone)]
@@ -33,6 +34,10 @@ pub struct Options {
     pub panic_backoff: Duration,
     /// The longest such pause.
     pub panic_backoff_max: Duration,
+    /// Where measurements go.
+    pub metrics: Option<Metrics>,
+    /// Where spans go.
+    pub traces: Recorder,
 }
 
 impl Default for Options {
@@ -42,6 +47,8 @@ impl Default for Options {
             horizon: Duration::from_secs(60),
             panic_backoff: Duration::from_secs(1),
             panic_backoff_max: Duration::from_secs(300),
+            metrics: None,
+            traces: Recorder::default(),
         }
     }
 }
@@ -83,6 +90,7 @@ struct Shards {
 impl Host {
     /// A host without any shards, beside one that runs entities.
     pub fn new(store: Arc<dyn Store>, entities: entity::Host, options: Options) -> Self {
+        let changes = Changes::new(options.metrics.clone());
         let inner = Arc::new(Inner {
             store,
             entities,
@@ -91,7 +99,7 @@ impl Host {
             shards: RwLock::default(),
             changed: Notify::new(),
             lost: broadcast::channel(1024).0,
-            changes: Changes::new(),
+            changes,
             stop: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&inner).keep());
