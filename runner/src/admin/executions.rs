@@ -78,13 +78,7 @@ impl Service {
                 let entries = usize::try_from(reset.entries).unwrap_or(usize::MAX);
                 executions.reset(&id, entries).await.map(drop)
             }
-            Some(What::Terminate(_)) => {
-                return Err(refuse(
-                    Code::Unimplemented,
-                    "CannotTerminate",
-                    "what: this release cannot end an execution without undoing what it did, so cancel it",
-                ));
-            }
+            Some(What::Terminate(terminate)) => executions.terminate(&id, &terminate.message).await,
             None => {
                 return Err(invalid("what", "this release does not know what the execution is to be told"));
             }
