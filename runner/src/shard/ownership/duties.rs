@@ -78,6 +78,8 @@ impl Running {
                 avoids: self.avoids.keys().cloned().collect(),
             },
             address: self.options.address.as_str().to_owned(),
+            admin: self.options.admin.as_ref().map(|address| address.as_str().to_owned()),
+            gateway: self.options.gateway.as_ref().map(|address| address.as_str().to_owned()),
             timing: self.options.timing,
         }
     }
