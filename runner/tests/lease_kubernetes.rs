@@ -8,6 +8,7 @@ mod outages;
 #[path = "lease_kubernetes/pods.rs"]
 mod pods;
 #[path = "lease_kubernetes/world.rs"]
+#[allow(dead_code, reason = "the tests of whole runners need more")]
 mod world;
 
 mod conforms {

@@ -62,6 +62,13 @@ impl World {
         Kubernetes::new(self.access.clone(), options).unwrap()
     }
 
+    /// A file with which other processes find the server.
+    pub fn kubeconfig(&self) -> std::path::PathBuf {
+        let file = self.folder.as_ref().unwrap().path().join("kubeconfig");
+        std::fs::write(&file, self.server.as_ref().unwrap().kubeconfig()).unwrap();
+        file
+    }
+
     /// Stops the server. What it has stored stays.
     pub async fn stop(&mut self) {
         self.server.take().unwrap().shutdown().await;
