@@ -9,6 +9,7 @@ pub mod client;
 pub mod cluster;
 pub mod cron;
 pub mod entity;
+pub mod gateway;
 pub mod lease;
 pub mod message;
 pub mod shard;

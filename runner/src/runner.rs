@@ -50,6 +50,7 @@ use crate::store::{self, Store};
 use crate::transport::{self, Address, SharedToken};
 
 pub use settings::InvalidSetting;
+pub(crate) use settings::duration;
 
 /// Why something that the program wants to have registered cannot be.
 pub type Refused = Box<dyn std::error::Error + Send + Sync>;

@@ -14,6 +14,7 @@ mod error;
 mod home;
 mod host;
 mod job;
+mod letters;
 mod mailbox;
 pub mod native;
 pub(crate) mod reach;

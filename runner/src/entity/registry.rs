@@ -70,6 +70,14 @@ impl Registry {
         self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).cloned()
     }
 
+    /// All of them, by name.
+    pub(super) fn all(&self) -> Vec<Arc<dyn Entity>> {
+        let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = kinds.values().map(|kind| Arc::clone(&kind.entity)).collect();
+        all.sort_by(|a, b| a.definition().entity_type.cmp(&b.definition().entity_type));
+        all
+    }
+
     /// Tells whoever listens.
     pub(super) fn announce(&self, event: RegistrationEvent) {
         // Nobody has to be interested.
