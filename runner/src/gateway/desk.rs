@@ -178,7 +178,7 @@ impl Desk {
         Ok(asked.persisted.then(|| RequestId { group: asked.group, slot, id }))
     }
 
-    fn overdue(&self, what: &str) -> Problem {
+    pub(super) fn overdue(&self, what: &str) -> Problem {
         let detail = format!("{what} within {:?}: whether it was done is not known", self.options.timeout);
         Problem::new(Kind::TimedOut, "TimedOut", detail)
     }
@@ -238,12 +238,5 @@ impl Desk {
             return Ok((State::Pending, true));
         }
         Ok((self.state(id, Duration::ZERO).await?, false))
-    }
-}
-
-impl Desk {
-    /// Whether a type stands for executions, which have doors of their own.
-    pub(super) fn is_workflow(&self, _: &crate::message::EntityType) -> bool {
-        false
     }
 }

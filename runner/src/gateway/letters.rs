@@ -43,7 +43,8 @@ impl Desk {
     /// A dead letter.
     pub(super) async fn dead_letter(&self, id: &RequestId) -> Result<DeadLetter, Problem> {
         self.node.dead_letter(id).await?.ok_or_else(|| {
-            let detail = format!("there is no dead letter {id}: it was replayed or dropped, or is not kept any more");
+            let detail =
+                format!("there is no dead letter {id}: it was replayed or dropped, or is not kept any more");
             Problem::new(Kind::NotFound, "NoSuchDeadLetter", detail)
         })
     }

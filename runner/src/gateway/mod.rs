@@ -10,7 +10,9 @@ mod auth;
 mod catalogue;
 mod connection;
 mod desk;
+mod execution;
 mod grpc;
+mod history;
 mod http;
 mod json;
 mod letters;
@@ -20,6 +22,7 @@ mod options;
 mod problem;
 mod server;
 mod stream;
+mod workflows;
 
 pub use auth::{Action, Attributes, Caller, Credential, Denied, Guard, Open, kubernetes};
 pub use catalogue::{Schemas, Untyped};

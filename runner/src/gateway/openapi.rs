@@ -29,6 +29,10 @@ pub(super) fn document(desk: &Desk) -> Value {
             paths.insert(path, json!({ "post": called(desk, definition, name, method) }));
         }
     }
+    for workflow in desk.workflows() {
+        let path = format!("/v1/workflows/{}", workflow.name());
+        paths.insert(path, json!({ "post": started(desk, workflow.name()) }));
+    }
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -137,6 +141,20 @@ fn summary(verb: &Verb, path: &str) -> &'static str {
         ("POST", "/v1/entities/{type}/{id}/{method}") => "Asks an entity.",
         ("GET", "/v1/requests/{id}") => "How far a request is, and its reply.",
         ("DELETE", "/v1/requests/{id}") => "Stops a request.",
+        ("GET", "/v1/workflows") => "Lists executions, newest first.",
+        ("GET", "/v1/workflows/{id}") => "An execution, step by step.",
+        ("POST", "/v1/workflows/{id}") => {
+            "Starts an execution of the workflow of this name, unless its key ran before."
+        }
+        (_, "/v1/workflows/{id}/cancel") => "Cancels an execution: what it did is undone.",
+        (_, "/v1/workflows/{id}/history") => "All that has happened to an execution.",
+        (_, "/v1/workflows/{id}/queries/{name}") => "What an execution shows under a name.",
+        (_, "/v1/workflows/{id}/reset") => "Goes back to how an execution was after so many entries.",
+        (_, "/v1/workflows/{id}/result") => "What came of an execution.",
+        (_, "/v1/workflows/{id}/resume") => "Lets an execution go on that was suspended.",
+        (_, "/v1/workflows/{id}/retry") => "Goes on with an execution that is blocked or failed.",
+        (_, "/v1/workflows/{id}/signals/{name}") => "Sends an execution a signal.",
+        (_, "/v1/workflows/{id}/suspend") => "Lets an execution rest.",
         _ => "",
     }
 }
@@ -144,9 +162,18 @@ fn summary(verb: &Verb, path: &str) -> &'static str {
 fn in_query(verb: &Verb, path: &str) -> &'static [(&'static str, &'static str)] {
     match (verb.as_str(), path) {
         ("GET", "/v1/requests/{id}") => &[("wait", "How long to wait for its end, such as 30s.")],
-        ("POST", "/v1/entities/{type}/{id}/{method}") => {
-            &[("at", "Not before this time (RFC 3339)."), ("after", "Not before so much time has passed, such as 5m.")]
-        }
+        ("POST", "/v1/entities/{type}/{id}/{method}") => &[
+            ("at", "Not before this time (RFC 3339)."),
+            ("after", "Not before so much time has passed, such as 5m."),
+        ],
+        ("GET", "/v1/workflows/{id}/result") => &[("wait", "How long to wait for its end, such as 30s.")],
+        ("GET", "/v1/workflows") => &[
+            ("type", "Only of this workflow."),
+            ("phase", "Only in these phases."),
+            ("since", "Only those that began at this time (RFC 3339) or later."),
+            ("limit", "At most so many."),
+            ("continue", "Where the page before ended."),
+        ],
         ("GET", "/v1/dead-letters") => {
             &[("limit", "At most so many."), ("continue", "Where the page before ended.")]
         }
@@ -184,5 +211,25 @@ fn called(desk: &Desk, definition: &Definition, name: &str, method: &Method) -> 
             "content": of_json(&desk.schemas.input(entity_type, name).unwrap_or_else(any)),
         },
         "responses": responses(&statuses),
+    })
+}
+
+/// A start of a workflow.
+fn started(desk: &Desk, name: &str) -> Value {
+    let input = desk.schemas.workflow(name).unwrap_or_else(|| json!(true));
+    let start = json!({
+        "type": "object",
+        "properties": {
+            "key": { "type": "string", "description": "What makes two starts one; the input if there is none." },
+            "input": input,
+            "timeout": { "type": "string", "description": "How long it may take, such as 24h." },
+        },
+    });
+    let id = of_json(&json!({ "type": "object", "properties": { "id": { "type": "string" } } }));
+    json!({
+        "operationId": format!("start.{name}"),
+        "tags": [name],
+        "requestBody": { "required": false, "content": of_json(&start) },
+        "responses": responses(&[("201", "It is started.", id.clone()), ("200", "Its key ran before.", id)]),
     })
 }

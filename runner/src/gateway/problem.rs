@@ -114,7 +114,11 @@ impl Kind {
             "Interrupted" | "Cancelled" | "Terminated" => Self::Stopped,
             "Acknowledged" => Self::Gone,
             "InputTooLarge" => Self::TooLarge,
-            "NotHere" | "DatabaseUnavailable" | "TransactionsExhausted" | "NoMachine" | "Closed"
+            "NotHere"
+            | "DatabaseUnavailable"
+            | "TransactionsExhausted"
+            | "NoMachine"
+            | "Closed"
             | "Fenced" => Self::Unavailable,
             "Lost" | "OutcomeUnknown" => Self::Uncertain,
             "TimedOut" => Self::TimedOut,
@@ -281,6 +285,15 @@ pub(super) fn reply(outcome: Outcome) -> Result<bytes::Bytes, Problem> {
     }
 }
 
+/// What came of an execution: its output, or that it failed, however it did.
+pub(super) fn of_end(outcome: Outcome) -> Result<bytes::Bytes, Problem> {
+    reply(outcome).map_err(|problem| {
+        // It did not fail because of whoever asks for it now.
+        let kind = if problem.kind == Kind::Stopped { Kind::Stopped } else { Kind::Refused };
+        Problem { kind, ..problem }
+    })
+}
+
 /// What the front door of executions says no with is the runtime's word, and not a handler's.
 pub(super) fn of_door(error: entity::Error) -> Problem {
     match error {
@@ -321,11 +334,41 @@ mod tests {
         let shard = || ShardId::new(GroupName::default(), 3);
         let table: Vec<(E, u16, Code, &str, bool)> = vec![
             (E::UnknownType(entity_type()), 404, Code::NotFound, "UnknownType", false),
-            (E::UnknownMethod { entity_type: entity_type(), method: method() }, 404, Code::NotFound, "UnknownMethod", false),
-            (E::NotPermitted { entity_type: entity_type(), method: method(), private: true }, 403, Code::PermissionDenied, "NotPermitted", false),
-            (E::NotPersisted { entity_type: entity_type(), method: method() }, 400, Code::InvalidArgument, "NotPersisted", false),
-            (E::Streams { entity_type: entity_type(), method: method() }, 400, Code::InvalidArgument, "Streams", false),
-            (E::NotStreaming { entity_type: entity_type(), method: method() }, 400, Code::InvalidArgument, "NotStreaming", false),
+            (
+                E::UnknownMethod { entity_type: entity_type(), method: method() },
+                404,
+                Code::NotFound,
+                "UnknownMethod",
+                false,
+            ),
+            (
+                E::NotPermitted { entity_type: entity_type(), method: method(), private: true },
+                403,
+                Code::PermissionDenied,
+                "NotPermitted",
+                false,
+            ),
+            (
+                E::NotPersisted { entity_type: entity_type(), method: method() },
+                400,
+                Code::InvalidArgument,
+                "NotPersisted",
+                false,
+            ),
+            (
+                E::Streams { entity_type: entity_type(), method: method() },
+                400,
+                Code::InvalidArgument,
+                "Streams",
+                false,
+            ),
+            (
+                E::NotStreaming { entity_type: entity_type(), method: method() },
+                400,
+                Code::InvalidArgument,
+                "NotStreaming",
+                false,
+            ),
             (E::ItemTooLarge { number: 1, size: 2, limit: 1 }, 500, Code::Internal, "ItemTooLarge", false),
             (E::Acknowledged { request, from: 0, to: 1 }, 410, Code::OutOfRange, "Acknowledged", false),
             (E::Interrupted(request), 409, Code::Cancelled, "Interrupted", false),
@@ -333,7 +376,13 @@ mod tests {
             (E::Address(InvalidAddress::Empty("id")), 400, Code::InvalidArgument, "InvalidAddress", false),
             (E::NotHere(shard()), 503, Code::Unavailable, "NotHere", true),
             (E::Lost(shard()), 502, Code::Unknown, "Lost", false),
-            (E::Codec { what: "the input", detail: String::new() }, 400, Code::InvalidArgument, "Malformed", false),
+            (
+                E::Codec { what: "the input", detail: String::new() },
+                400,
+                Code::InvalidArgument,
+                "Malformed",
+                false,
+            ),
             (E::Codec { what: "the reply", detail: String::new() }, 500, Code::Internal, "Malformed", false),
             (S::KeyReused { earlier: request }.into(), 409, Code::AlreadyExists, "KeyReused", false),
             (S::Unavailable { source: cause() }.into(), 503, Code::Unavailable, "DatabaseUnavailable", true),
@@ -361,7 +410,8 @@ mod tests {
         assert_eq!(problem.to_json()["details"], json!({ "left": 3 }));
         assert_eq!(told(problem), (409, Code::FailedPrecondition, "OutOfStock".to_owned(), false));
         // It may say what the runtime says, too, and is not taken for it.
-        let failure = |kind: &str| Failure { kind: kind.into(), message: String::new(), details: Bytes::new() };
+        let failure =
+            |kind: &str| Failure { kind: kind.into(), message: String::new(), details: Bytes::new() };
         assert_eq!(told(failure("NoSuchRequest")).0, 409);
         assert_eq!(told(failure("Malformed")).0, 400);
         assert_eq!(told(failure("Interrupted")).1, Code::Cancelled);
@@ -370,7 +420,10 @@ mod tests {
     #[test]
     fn a_handler_that_is_broken_is_an_error_of_ours() {
         let defect = |kind: &str| Defect { kind: kind.into(), message: "oh".into() };
-        assert_eq!(told(defect("RetriesExhausted")), (500, Code::Internal, "RetriesExhausted".to_owned(), false));
+        assert_eq!(
+            told(defect("RetriesExhausted")),
+            (500, Code::Internal, "RetriesExhausted".to_owned(), false)
+        );
         assert_eq!(told(defect("Crashed")).0, 500);
         assert_eq!(told(defect("TimedOut")).0, 504);
     }
@@ -387,9 +440,15 @@ mod tests {
     #[test]
     fn what_the_front_door_of_executions_says_is_the_runtimes_word() {
         let failed = |kind: &str| {
-            entity::Error::Failed(Failure { kind: kind.into(), message: String::new(), details: Bytes::new() })
+            entity::Error::Failed(Failure {
+                kind: kind.into(),
+                message: String::new(),
+                details: Bytes::new(),
+            })
         };
-        for (kind, status) in [("NoSuchExecution", 404), ("KeyReused", 409), ("Finished", 409), ("NoSuchQuery", 404)] {
+        for (kind, status) in
+            [("NoSuchExecution", 404), ("KeyReused", 409), ("Finished", 409), ("NoSuchQuery", 404)]
+        {
             assert_eq!(of_door(failed(kind)).kind().status().as_u16(), status, "{kind}");
         }
     }

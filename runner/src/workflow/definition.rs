@@ -56,7 +56,7 @@ impl Definition {
 }
 
 /// What the workflow of executions of a type is called.
-pub(super) fn name_of(entity_type: &EntityType) -> &str {
+pub(crate) fn name_of(entity_type: &EntityType) -> &str {
     let name = entity_type.as_str();
     name.strip_prefix(PREFIX).unwrap_or(name)
 }

@@ -47,6 +47,7 @@ mod waker;
 pub use child::Policy;
 pub use client::Client;
 pub use context::{About, Context, Gone};
+pub(crate) use definition::name_of;
 pub use definition::{Definition, Workflow};
 pub use door::Started;
 pub use executions::{Duplicate, Executions, Terms};

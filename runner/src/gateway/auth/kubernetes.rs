@@ -129,11 +129,17 @@ impl Kubernetes {
             };
         match kept {
             Some(answer) => {
-                tracing::warn!(error = error.as_ref() as &dyn std::error::Error, "what the API server said last counts");
+                tracing::warn!(
+                    error = error.as_ref() as &dyn std::error::Error,
+                    "what the API server said last counts"
+                );
                 Ok(answer.value)
             }
             None => {
-                tracing::warn!(error = error.as_ref() as &dyn std::error::Error, "nobody can say who is calling");
+                tracing::warn!(
+                    error = error.as_ref() as &dyn std::error::Error,
+                    "nobody can say who is calling"
+                );
                 Err(Denied::Unavailable(error))
             }
         }
@@ -141,8 +147,7 @@ impl Kubernetes {
 
     /// Whose token it is; none if nobody's.
     async fn review_token(&self, token: &str) -> Result<Option<Arc<User>>, kube::Error> {
-        let spec =
-            TokenReviewSpec { token: token.to_owned(), audiences: self.options.audiences.clone() };
+        let spec = TokenReviewSpec { token: token.to_owned(), audiences: self.options.audiences.clone() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
         let status = reviews.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
@@ -183,7 +188,8 @@ impl Kubernetes {
         if status.allowed && status.denied != Some(true) {
             return Ok(Decision::Allowed);
         }
-        let part = if asked.subresource.is_empty() { String::new() } else { format!("/{}", asked.subresource) };
+        let part =
+            if asked.subresource.is_empty() { String::new() } else { format!("/{}", asked.subresource) };
         let needed = format!(
             "it takes the verb {} on {}{part}.cleat.dev in namespace {}",
             asked.verb, asked.resource, self.namespace

@@ -23,7 +23,11 @@ use crate::message::{EntityAddress, RequestId};
 type Items = Pin<Box<dyn Stream<Item = Result<StreamItem, Status>> + Send>>;
 
 impl Service {
-    async fn question(&self, metadata: &MetadataMap, call: CallRequest) -> Result<(Question, Format), Problem> {
+    async fn question(
+        &self,
+        metadata: &MetadataMap,
+        call: CallRequest,
+    ) -> Result<(Question, Format), Problem> {
         let address = EntityAddress::new(&call.r#type, &call.id)?;
         let action = Action::Call(address.entity_type.clone());
         let caller = self.0.allow(&credential(metadata), &action).await?;
@@ -93,10 +97,7 @@ impl Entities for Service {
         Ok(Response::new(shown(format(query.format)?, state)?))
     }
 
-    async fn interrupt(
-        &self,
-        request: Request<InterruptRequest>,
-    ) -> Result<Response<RequestState>, Status> {
+    async fn interrupt(&self, request: Request<InterruptRequest>) -> Result<Response<RequestState>, Status> {
         let (metadata, _, query) = request.into_parts();
         self.0.allow(&credential(&metadata), &Action::InterruptRequest).await?;
         let (state, _) = self.0.interrupt(&parse(&query.request)?).await?;

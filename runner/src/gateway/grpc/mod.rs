@@ -3,12 +3,14 @@
 mod entities;
 mod letters;
 mod payload;
+mod workflows;
 
 use std::sync::Arc;
 
 use ::http::{HeaderMap, Request, Response, header};
 use cleat_proto::gateway::v1::dead_letters_server::DeadLettersServer;
 use cleat_proto::gateway::v1::entities_server::EntitiesServer;
+use cleat_proto::gateway::v1::workflows_server::WorkflowsServer;
 use hyper::body::Incoming;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
@@ -40,6 +42,8 @@ pub(super) async fn serve(desk: Arc<Desk>, request: Request<Incoming>) -> Respon
     let name = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     let answer = if name == EntitiesServer::<Service>::NAME {
         EntitiesServer::from_arc(service).max_decoding_message_size(limit).call(request)
+    } else if name == WorkflowsServer::<Service>::NAME {
+        WorkflowsServer::from_arc(service).max_decoding_message_size(limit).call(request)
     } else if name == DeadLettersServer::<Service>::NAME {
         DeadLettersServer::from_arc(service).max_decoding_message_size(limit).call(request)
     } else {
@@ -74,7 +78,8 @@ impl From<Problem> for Status {
             say("cleat-retry-after", after.as_secs().to_string());
         }
         if let Some(details) = problem.details() {
-            metadata.insert_bin("cleat-details-bin", MetadataValue::from_bytes(details.to_string().as_bytes()));
+            metadata
+                .insert_bin("cleat-details-bin", MetadataValue::from_bytes(details.to_string().as_bytes()));
         }
         Self::with_metadata(problem.kind().code(), problem.detail(), metadata)
     }

@@ -74,7 +74,8 @@ impl Ask {
         let media = self.header(header::CONTENT_TYPE).map(str::to_owned);
         let body = self.read(desk).await?;
         if !body.is_empty() && !media.as_deref().is_some_and(is_json) {
-            let said = media.map_or_else(|| "no content type".to_owned(), |media| format!("content type {media}"));
+            let said =
+                media.map_or_else(|| "no content type".to_owned(), |media| format!("content type {media}"));
             let detail = format!("the body has {said}: send application/json");
             return Err(Problem::new(Kind::Unsupported, "UnsupportedMediaType", detail));
         }
@@ -95,7 +96,9 @@ impl Ask {
         match tokio::time::timeout(desk.options.read, read).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(error)) => Err(Problem::invalid("BrokenBody", format!("the body could not be read: {error}"))),
+            Ok(Err(error)) => {
+                Err(Problem::invalid("BrokenBody", format!("the body could not be read: {error}")))
+            }
             Err(_) => {
                 let detail = format!("the body did not come whole within {:?}", desk.options.read);
                 Err(Problem::new(Kind::Slow, "SlowBody", detail))
@@ -135,7 +138,8 @@ mod tests {
     fn preferences_are_found_among_others() {
         let mut headers = HeaderMap::new();
         headers.append("prefer", "return=minimal, Respond-Async; x=1".parse().unwrap());
-        let wants = |headers: &HeaderMap| any_of(headers, "prefer", |it| it.eq_ignore_ascii_case("respond-async"));
+        let wants =
+            |headers: &HeaderMap| any_of(headers, "prefer", |it| it.eq_ignore_ascii_case("respond-async"));
         assert!(wants(&headers));
         headers.insert("prefer", "respond-asynchronously".parse().unwrap());
         assert!(!wants(&headers));

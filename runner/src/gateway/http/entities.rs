@@ -30,7 +30,8 @@ pub(super) async fn call(desk: &Desk, ask: Ask, entity_type: &str, id: &str, met
     if later {
         let request = desk.notify(question).await?;
         let response = reply::json(StatusCode::ACCEPTED, &json!({ "request": request }));
-        let response = reply::with(response, header::HeaderName::from_static("preference-applied"), "respond-async");
+        let response =
+            reply::with(response, header::HeaderName::from_static("preference-applied"), "respond-async");
         return Ok(match request {
             Some(request) => reply::with(response, header::LOCATION, &format!("/v1/requests/{request}")),
             None => response,

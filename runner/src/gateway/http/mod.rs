@@ -8,6 +8,7 @@ mod query;
 mod reply;
 mod requests;
 mod route;
+mod workflows;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use self::route::{Missed, Route};
 use super::desk::Desk;
 use super::{Action, Kind, Problem, grpc, openapi};
 
-pub(super) use query::{due, page, read_wait};
+pub(super) use query::{due, page, read_wait, time};
 pub(super) use route::PATHS;
 
 impl Desk {
@@ -35,11 +36,8 @@ impl Desk {
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let began = Instant::now();
         let is_grpc = grpc::is(request.headers());
-        let route = if is_grpc {
-            Ok(Route::Grpc)
-        } else {
-            route::route(request.method(), request.uri().path())
-        };
+        let route =
+            if is_grpc { Ok(Route::Grpc) } else { route::route(request.method(), request.uri().path()) };
         let label = route.as_ref().map_or("unknown", Route::label);
         let span = tracing::info_span!("request", route = label, path = request.uri().path());
         let response = match route {
@@ -95,6 +93,14 @@ impl Desk {
             }
             Route::ReadRequest(id) => requests::read(&self, ask, &id).await,
             Route::InterruptRequest(id) => requests::interrupt(&self, ask, &id).await,
+            Route::StartWorkflow(workflow) => workflows::start(&self, ask, &workflow).await,
+            Route::ListWorkflows => workflows::list(&self, ask).await,
+            Route::DescribeWorkflow(id) => workflows::describe(&self, ask, &id).await,
+            Route::History(id) => workflows::history(&self, ask, &id).await,
+            Route::Result(id) => workflows::result(&self, ask, &id).await,
+            Route::Signal { id, name } => workflows::signal(&self, ask, &id, &name).await,
+            Route::Query { id, name } => workflows::query(&self, ask, &id, &name).await,
+            Route::Control { id, verb } => workflows::control(&self, ask, &id, &verb).await,
             Route::DeadLetters => letters::list(&self, ask).await,
             Route::ReadDeadLetter(id) => letters::read(&self, ask, &id).await,
             Route::ReplayDeadLetter(id) => letters::replay(&self, ask, &id).await,

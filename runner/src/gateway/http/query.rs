@@ -36,7 +36,10 @@ impl Query {
 
     /// All values of a parameter.
     pub(super) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .filter(move |(key, value)| key == name && !value.is_empty())
+            .map(|(_, value)| value.as_str())
     }
 
     pub(super) fn wait(&self) -> Result<Duration, Problem> {
@@ -88,7 +91,8 @@ pub(in crate::gateway) fn due(at: &str, after: &str) -> Result<Option<SystemTime
 /// A time that a parameter says.
 pub(in crate::gateway) fn time(name: &str, text: &str) -> Result<SystemTime, Problem> {
     let time = DateTime::parse_from_rfc3339(text).map_err(|error| {
-        let why = format!("{text:?} is not a time as RFC 3339 has it, such as 2026-01-31T08:00:00Z ({error})");
+        let why =
+            format!("{text:?} is not a time as RFC 3339 has it, such as 2026-01-31T08:00:00Z ({error})");
         Problem::parameter(name, why)
     })?;
     Ok(time.into())
@@ -118,7 +122,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_named() {
-        for (text, name) in [("wait=soon", "wait"), ("limit=0", "limit"), ("limit=many", "limit"), ("at=noon", "at"), ("after=1d", "after"), ("at=2026-01-31T08:00:00Z&after=1s", "after")] {
+        for (text, name) in [
+            ("wait=soon", "wait"),
+            ("limit=0", "limit"),
+            ("limit=many", "limit"),
+            ("at=noon", "at"),
+            ("after=1d", "after"),
+            ("at=2026-01-31T08:00:00Z&after=1s", "after"),
+        ] {
             let query = Query::parse(text);
             let problem = query.wait().err().or(query.limit().err()).or(query.at().err()).unwrap();
             assert_eq!(problem.reason(), "InvalidParameter");

@@ -18,6 +18,17 @@ pub(in crate::gateway) const PATHS: &[(&str, &[Method])] = &[
     ("/v1/dead-letters/{id}/replay", &[Method::POST]),
     ("/v1/entities/{type}/{id}/{method}", &[Method::POST]),
     ("/v1/requests/{id}", &[Method::GET, Method::DELETE]),
+    ("/v1/workflows", &[Method::GET]),
+    ("/v1/workflows/{id}", &[Method::GET, Method::POST]),
+    ("/v1/workflows/{id}/cancel", &[Method::POST]),
+    ("/v1/workflows/{id}/history", &[Method::GET]),
+    ("/v1/workflows/{id}/queries/{name}", &[Method::POST]),
+    ("/v1/workflows/{id}/reset", &[Method::POST]),
+    ("/v1/workflows/{id}/result", &[Method::GET]),
+    ("/v1/workflows/{id}/resume", &[Method::POST]),
+    ("/v1/workflows/{id}/retry", &[Method::POST]),
+    ("/v1/workflows/{id}/signals/{name}", &[Method::POST]),
+    ("/v1/workflows/{id}/suspend", &[Method::POST]),
 ];
 
 /// What a request asks for.
@@ -28,9 +39,31 @@ pub(super) enum Route {
     Ready,
     Root,
     OpenApi,
-    Call { entity_type: String, id: String, method: String },
+    Call {
+        entity_type: String,
+        id: String,
+        method: String,
+    },
     ReadRequest(String),
     InterruptRequest(String),
+    StartWorkflow(String),
+    ListWorkflows,
+    DescribeWorkflow(String),
+    History(String),
+    Result(String),
+    Signal {
+        id: String,
+        name: String,
+    },
+    Query {
+        id: String,
+        name: String,
+    },
+    /// What is done to an execution without a name of its own.
+    Control {
+        id: String,
+        verb: String,
+    },
     DeadLetters,
     ReadDeadLetter(String),
     ReplayDeadLetter(String),
@@ -49,6 +82,14 @@ impl Route {
             Self::Call { .. } => "call",
             Self::ReadRequest(_) => "read-request",
             Self::InterruptRequest(_) => "interrupt-request",
+            Self::StartWorkflow(_) => "start-workflow",
+            Self::ListWorkflows => "list-workflows",
+            Self::DescribeWorkflow(_) => "describe-workflow",
+            Self::History(_) => "history",
+            Self::Result(_) => "result",
+            Self::Signal { .. } => "signal",
+            Self::Query { .. } => "query",
+            Self::Control { .. } => "control",
             Self::DeadLetters => "list-dead-letters",
             Self::ReadDeadLetter(_) => "read-dead-letter",
             Self::ReplayDeadLetter(_) => "replay-dead-letter",
@@ -119,6 +160,16 @@ fn found(method: &Method, parts: &[&str]) -> Option<Route> {
         }
         ("GET", ["v1", "requests", id]) => Route::ReadRequest(own(id)),
         ("DELETE", ["v1", "requests", id]) => Route::InterruptRequest(own(id)),
+        ("GET", ["v1", "workflows"]) => Route::ListWorkflows,
+        ("POST", ["v1", "workflows", workflow]) => Route::StartWorkflow(own(workflow)),
+        ("GET", ["v1", "workflows", id]) => Route::DescribeWorkflow(own(id)),
+        ("GET", ["v1", "workflows", id, "history"]) => Route::History(own(id)),
+        ("GET", ["v1", "workflows", id, "result"]) => Route::Result(own(id)),
+        ("POST", ["v1", "workflows", id, "signals", name]) => Route::Signal { id: own(id), name: own(name) },
+        ("POST", ["v1", "workflows", id, "queries", name]) => Route::Query { id: own(id), name: own(name) },
+        ("POST", ["v1", "workflows", id, verb @ ("cancel" | "suspend" | "resume" | "retry" | "reset")]) => {
+            Route::Control { id: own(id), verb: own(verb) }
+        }
         ("GET", ["v1", "dead-letters"]) => Route::DeadLetters,
         ("GET", ["v1", "dead-letters", id]) => Route::ReadDeadLetter(own(id)),
         ("DELETE", ["v1", "dead-letters", id]) => Route::DropDeadLetter(own(id)),
@@ -131,9 +182,9 @@ fn found(method: &Method, parts: &[&str]) -> Option<Route> {
 fn allowed(parts: &[&str]) -> Option<&'static [Method]> {
     let fits = |path: &str| {
         let mut pattern = path.trim_start_matches('/').split('/');
-        let all = parts
-            .iter()
-            .all(|part| pattern.next().is_some_and(|expected| expected.starts_with('{') || expected == *part));
+        let all = parts.iter().all(|part| {
+            pattern.next().is_some_and(|expected| expected.starts_with('{') || expected == *part)
+        });
         all && pattern.next().is_none()
     };
     PATHS.iter().find(|(path, _)| fits(path)).map(|(_, methods)| *methods)
@@ -171,7 +222,9 @@ mod tests {
 
     #[test]
     fn all_else_leads_nowhere() {
-        for path in ["/v1", "/v1/entities", "/v1/entities/a/b", "/v1/entities/a/b/c/d", "/v2/requests/x", "/metrics"] {
+        for path in
+            ["/v1", "/v1/entities", "/v1/entities/a/b", "/v1/entities/a/b/c/d", "/v2/requests/x", "/metrics"]
+        {
             assert_eq!(route(&Method::GET, path), Err(Missed::Path(path.to_owned())));
         }
     }
