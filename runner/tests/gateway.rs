@@ -9,6 +9,10 @@ mod calls;
 mod client;
 #[path = "gateway/described.rs"]
 mod described;
+#[path = "gateway/documented.rs"]
+mod documented;
+#[path = "gateway/flow.rs"]
+mod flow;
 #[path = "gateway/grpc.rs"]
 mod grpc;
 #[path = "gateway/letters.rs"]
@@ -24,5 +28,7 @@ mod requests;
 mod shelf;
 #[path = "gateway/streams.rs"]
 mod streams;
+#[path = "gateway/workflows.rs"]
+mod workflows;
 #[path = "gateway/world.rs"]
 mod world;

@@ -213,6 +213,9 @@ pub struct ControlRequest {
     /// For CONTROL_RESET: how many entries of the journal are kept.
     #[prost(uint64, tag = "3")]
     pub entries: u64,
+    /// For CONTROL_TERMINATE: why.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ControlReply {}
@@ -354,6 +357,8 @@ pub enum Control {
     Resume = 3,
     Retry = 4,
     Reset = 5,
+    /// Ends it where it stands: nothing is undone.
+    Terminate = 6,
 }
 impl Control {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -368,6 +373,7 @@ impl Control {
             Self::Resume => "CONTROL_RESUME",
             Self::Retry => "CONTROL_RETRY",
             Self::Reset => "CONTROL_RESET",
+            Self::Terminate => "CONTROL_TERMINATE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -379,6 +385,7 @@ impl Control {
             "CONTROL_RESUME" => Some(Self::Resume),
             "CONTROL_RETRY" => Some(Self::Retry),
             "CONTROL_RESET" => Some(Self::Reset),
+            "CONTROL_TERMINATE" => Some(Self::Terminate),
             _ => None,
         }
     }
@@ -1130,7 +1137,7 @@ pub mod workflows_client {
                 .insert(GrpcMethod::new("cleat.gateway.v1.Workflows", "Query"));
             self.inner.unary(req, path, codec).await
         }
-        /// Cancels, suspends, resumes, retries or resets an execution.
+        /// Cancels, suspends, resumes, retries, resets or terminates an execution.
         pub async fn control(
             &mut self,
             request: impl tonic::IntoRequest<super::ControlRequest>,
@@ -1272,7 +1279,7 @@ pub mod workflows_server {
             &self,
             request: tonic::Request<super::QueryRequest>,
         ) -> std::result::Result<tonic::Response<super::QueryReply>, tonic::Status>;
-        /// Cancels, suspends, resumes, retries or resets an execution.
+        /// Cancels, suspends, resumes, retries, resets or terminates an execution.
         async fn control(
             &self,
             request: tonic::Request<super::ControlRequest>,

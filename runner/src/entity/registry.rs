@@ -52,6 +52,9 @@ impl Registry {
     ) -> Result<(), InvalidDefinition> {
         let definition = entity.definition();
         definition.check()?;
+        if entity.reserved().is_none() {
+            definition.check_name()?;
+        }
         let entity_type = definition.entity_type.clone();
         let kind = Kind {
             idle: definition.idle.unwrap_or(options.idle),

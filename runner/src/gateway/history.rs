@@ -39,7 +39,7 @@ fn said(event: &Event) -> (&'static str, Value) {
             ("Recorded", json!({ "step": step, "name": name, "value": value(recorded) }))
         }
         Event::Patched { step, id } => ("Patched", json!({ "step": step, "name": id })),
-        Event::Child { step, address } => {
+        Event::Child { step, address, .. } => {
             ("ChildStarted", json!({ "step": step, "child": ExecutionId::of(address).to_string() }))
         }
         Event::ChildEnded { step, outcome } => ("ChildEnded", with(outcome, json!({ "step": step }))),

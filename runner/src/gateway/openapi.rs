@@ -155,6 +155,7 @@ fn summary(verb: &Verb, path: &str) -> &'static str {
         (_, "/v1/workflows/{id}/retry") => "Goes on with an execution that is blocked or failed.",
         (_, "/v1/workflows/{id}/signals/{name}") => "Sends an execution a signal.",
         (_, "/v1/workflows/{id}/suspend") => "Lets an execution rest.",
+        (_, "/v1/workflows/{id}/terminate") => "Ends an execution where it stands; nothing is undone.",
         _ => "",
     }
 }

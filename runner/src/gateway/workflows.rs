@@ -11,7 +11,7 @@ use super::desk::Desk;
 use super::execution::ExecutionId;
 use super::letters::time;
 use super::problem::{of_door, of_end};
-use super::{Kind, Problem, history};
+use super::{Action, Kind, Problem, history};
 use crate::entity;
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{EntityAddress, EntityType, Outcome, codec};
@@ -19,7 +19,7 @@ use crate::store::{Cursor, Phase};
 use crate::workflow::{self, Description, Executions, Key, Report, Runtime, Select, Terms};
 
 /// Something that is done to an execution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Control {
     Cancel,
     Suspend,
@@ -27,6 +27,18 @@ pub(super) enum Control {
     Retry,
     /// Goes on from where the journal had so many entries.
     Reset(usize),
+    /// Ends it where it stands, for a reason.
+    Terminate(String),
+}
+
+impl Control {
+    /// What somebody must be allowed to do for it.
+    pub(super) fn action(&self) -> Action {
+        match self {
+            Self::Terminate(_) => Action::TerminateWorkflow,
+            _ => Action::ChangeWorkflow,
+        }
+    }
 }
 
 /// Which executions to list.
@@ -115,6 +127,7 @@ impl Desk {
             Control::Suspend => self.timely(executions.suspend(key)).await,
             Control::Resume => self.timely(executions.resume(key)).await,
             Control::Retry => self.timely(executions.retry(key)).await,
+            Control::Terminate(reason) => self.timely(executions.terminate(key, &reason)).await,
             Control::Reset(entries) => self.timely(executions.reset(key, entries)).await.map(drop),
         }
     }

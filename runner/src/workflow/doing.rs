@@ -47,7 +47,8 @@ impl Driver {
                 },
                 Work::Child(child) => {
                     if !begun {
-                        now.push(Event::Child { step, address: child.address.clone() });
+                        let (address, policy) = (child.address.clone(), child.policy);
+                        now.push(Event::Child { step, address, policy });
                         sends.push(self.shard.start_of(&child, &self.me.address, step).await?);
                     }
                     self.children.insert(step, child);

@@ -160,6 +160,12 @@ impl Driver {
             let Some(row) = self.me.lease().await.row().cloned() else { return Ok(()) };
             self.take_written()?;
             self.show(&row);
+            if row.phase.is_final() && self.function.is_some() {
+                // Somebody ended it where it stood.
+                self.dismiss();
+                self.shard.leave(&self.me);
+                return Err(Leave::Rest);
+            }
             // Whoever has the shard next goes on.
             if !matches!(row.phase, Phase::Running | Phase::Cancelling) || self.shard.closing.is_cancelled() {
                 return Ok(());
@@ -180,6 +186,10 @@ impl Driver {
             }
             match turn {
                 Turn::Waiting => {
+                    let longest = self.shard.longest_history();
+                    if row.phase == Phase::Running && row.next >= longest {
+                        return Err(self.block(&Blocked::TooLong { longest }).await?);
+                    }
                     if !self.work().await? {
                         return Ok(());
                     }
@@ -358,7 +368,9 @@ impl Driver {
 
     pub(super) async fn lease(&mut self) -> Result<Lease, Leave> {
         let lease = self.me.lease().await;
-        if lease.tail().gone { Err(Leave::Again) } else { Ok(lease) }
+        // What runs here is over if somebody ended the execution where it stood.
+        let ended = self.function.is_some() && lease.row().is_some_and(|row| row.phase.is_final());
+        if lease.tail().gone || ended { Err(Leave::Again) } else { Ok(lease) }
     }
 
     pub(super) async fn write(&mut self, writing: Writing, sends: Vec<Message>) -> Result<(), Leave> {

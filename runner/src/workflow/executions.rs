@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::door::{
     Await, Awaited, Cancel, METHOD_CANCEL, METHOD_QUERY, METHOD_RESET, METHOD_RESOLVE, METHOD_RESULT,
-    METHOD_RESUME, METHOD_RETRY, METHOD_SIGNAL, METHOD_START, METHOD_SUSPEND, Reset, Resolve, Signal, Start,
-    Started,
+    METHOD_RESUME, METHOD_RETRY, METHOD_SIGNAL, METHOD_START, METHOD_SUSPEND, METHOD_TERMINATE, Reset,
+    Resolve, Signal, Start, Started, Terminate,
 };
 use super::journal::Entry;
 use super::native::{Key, Runtime, digest};
@@ -221,6 +221,15 @@ impl Executions {
     /// See [`entity::Error`].
     pub async fn cancel(&self, id: impl AsRef<str>) -> Result<(), entity::Error> {
         self.ask(id, METHOD_CANCEL, &Cancel {}).await
+    }
+
+    /// Ends an execution where it stands, as failed with the reason `Terminated`: nothing is undone, and activities that run are told to
+    /// stop. Its children are cancelled, as their policy says. Nothing happens if it has ended.
+    ///
+    /// # Errors
+    /// See [`entity::Error`].
+    pub async fn terminate(&self, id: impl AsRef<str>, reason: &str) -> Result<(), entity::Error> {
+        self.ask(id, METHOD_TERMINATE, &Terminate { reason: reason.to_owned() }).await
     }
 
     /// Lets an execution rest: activities that run end, and nothing new begins.

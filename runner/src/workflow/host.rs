@@ -1,7 +1,7 @@
 //! Runs the executions of the shards that this runner owns.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -33,6 +33,8 @@ pub struct Options {
     pub panic_backoff: Duration,
     /// The longest such pause.
     pub panic_backoff_max: Duration,
+    /// How many entries the journal of a run may have. An execution that wants more is blocked and says so.
+    pub longest_history: u32,
 }
 
 impl Default for Options {
@@ -42,6 +44,7 @@ impl Default for Options {
             horizon: Duration::from_secs(60),
             panic_backoff: Duration::from_secs(1),
             panic_backoff_max: Duration::from_secs(300),
+            longest_history: 1_000_000,
         }
     }
 }
@@ -95,7 +98,9 @@ impl Host {
             stop: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&inner).keep());
-        Self(inner)
+        let host = Self(inner);
+        super::bulk::register(&host);
+        host
     }
 
     /// Registers a type of workflow, now or at any later time. What waits for it goes on.
@@ -155,6 +160,14 @@ impl Host {
 
     pub(super) fn store(&self) -> &dyn Store {
         self.0.store.as_ref()
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(super) fn upgrade(inner: &Weak<Inner>) -> Option<Self> {
+        inner.upgrade().map(Self)
     }
 
     /// Serves claimed shards: resumes their executions.

@@ -14,6 +14,7 @@
 
 pub mod activity;
 mod attempt;
+pub mod bulk;
 mod changes;
 mod child;
 mod client;

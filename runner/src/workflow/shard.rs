@@ -84,6 +84,11 @@ impl Shard {
         self.options.grace
     }
 
+    /// How many entries the journal of a run may have.
+    pub(super) fn longest_history(&self) -> i64 {
+        i64::from(self.options.longest_history)
+    }
+
     /// How many executions are in memory.
     pub(super) fn resident_count(&self) -> usize {
         lock(&self.residents).len()

@@ -53,7 +53,8 @@ impl Reviews {
                 while let Ok((stream, _)) = listener.accept().await {
                     let reviews = Arc::clone(&reviews);
                     let service = service_fn(move |request| Arc::clone(&reviews).answer(request));
-                    let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                    let serving = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service);
                     tokio::spawn(serving);
                 }
             }
@@ -63,7 +64,10 @@ impl Reviews {
     }
 
     /// As the real one does, for the two that are asked.
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, std::io::Error> {
         if self.down.load(Ordering::SeqCst) {
             return Err(std::io::Error::other("down"));
         }
@@ -87,7 +91,8 @@ impl Reviews {
                 assert_eq!((&asked["group"], &asked["namespace"]), (&json!("cleat.dev"), &json!("shop")));
                 assert_eq!(spec["groups"], json!(["people"]));
                 let text = |name: &str| asked[name].as_str().unwrap_or_default().to_owned();
-                let part = Some(text("subresource")).filter(|part| !part.is_empty()).map(|part| format!("/{part}"));
+                let part =
+                    Some(text("subresource")).filter(|part| !part.is_empty()).map(|part| format!("/{part}"));
                 let what = format!(
                     "{} {} {}{} {}",
                     spec["user"].as_str().unwrap(),
@@ -103,7 +108,11 @@ impl Reviews {
             }
             other => panic!("{other}"),
         };
-        Ok(Response::builder().status(201).header("content-type", "application/json").body(review.to_string().into()).unwrap())
+        Ok(Response::builder()
+            .status(201)
+            .header("content-type", "application/json")
+            .body(review.to_string().into())
+            .unwrap())
     }
 }
 
@@ -129,7 +138,9 @@ async fn the_embedded_api_server_knows_its_own_token_and_no_other() -> Result<()
     let known = bearer(server.token());
     let reply = runner.http.post_with(path, &[("authorization", &known)], json!(null)).await;
     assert_eq!((reply.status.as_u16(), reply.json()), (200, json!("cleat-admin")));
-    for headers in [&[][..], &[("authorization", "Bearer stranger")][..], &[("authorization", "Basic eDp5")][..]] {
+    for headers in
+        [&[][..], &[("authorization", "Bearer stranger")][..], &[("authorization", "Basic eDp5")][..]]
+    {
         let reply = runner.http.post_with(path, headers, json!(null)).await;
         assert_eq!(reply.problem(), (401, "Unauthenticated".to_owned()), "{headers:?}");
         assert_eq!(reply.header("www-authenticate"), "Bearer");
@@ -143,7 +154,8 @@ async fn the_embedded_api_server_knows_its_own_token_and_no_other() -> Result<()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_request_takes_its_verb() {
-    let (reviews, client) = Reviews::start(&["ann create entitytypes/call shelf", "ann get entitytypes/requests"]).await;
+    let (reviews, client) =
+        Reviews::start(&["ann create entitytypes/call shelf", "ann get entitytypes/requests"]).await;
     let world = World::new().await;
     let runner = runner(&world, client, kubernetes::Options::default()).await;
     let (ann, bob) = (bearer("ann"), bearer("bob"));
@@ -161,6 +173,7 @@ async fn each_request_takes_its_verb() {
         (Method::POST, "/v1/workflows/order:1/signals/s".to_owned(), "update workflows"),
         (Method::POST, "/v1/workflows/order:1/cancel".to_owned(), "update workflows"),
         (Method::POST, "/v1/workflows/order:1/reset".to_owned(), "update workflows"),
+        (Method::POST, "/v1/workflows/order:1/terminate".to_owned(), "delete workflows"),
         (Method::GET, "/v1/dead-letters".to_owned(), "list entitytypes/deadletters"),
         (Method::GET, format!("/v1/dead-letters/{id}"), "get entitytypes/deadletters"),
         (Method::POST, format!("/v1/dead-letters/{id}/replay"), "update entitytypes/deadletters"),
@@ -170,7 +183,9 @@ async fn each_request_takes_its_verb() {
         reviews.asked.lock().unwrap().clear();
         let reply = runner.http.send(method.clone(), &path, &[("authorization", &bob)], "").await;
         assert_eq!(reply.problem(), (403, "Forbidden".to_owned()), "{method} {path}");
-        assert!(reply.json()["detail"].as_str().unwrap().starts_with("bob may not do this: it takes the verb"));
+        assert!(
+            reply.json()["detail"].as_str().unwrap().starts_with("bob may not do this: it takes the verb")
+        );
         let asked = reviews.asked.lock().unwrap().clone();
         // What was asked a moment ago is not asked again.
         assert!(asked.is_empty() || asked == [format!("bob {verb}")], "{method} {path}: {asked:?}");
@@ -179,12 +194,16 @@ async fn each_request_takes_its_verb() {
         assert_eq!(reply.status != 403, allowed, "{path}: {reply:?}");
     }
     // Everybody who is known may know what can be asked.
-    assert_eq!(runner.http.send(Method::GET, "/openapi.json", &[("authorization", &bob)], "").await.status, 200);
+    assert_eq!(
+        runner.http.send(Method::GET, "/openapi.json", &[("authorization", &bob)], "").await.status,
+        200
+    );
     assert_eq!(runner.http.get("/openapi.json").await.problem().0, 401);
     // The same over gRPC.
     let mut client = EntitiesClient::new(channel(&runner.http).await);
     let mut query = async |token: Option<&str>| {
-        let mut request = tonic::Request::new(RequestQuery { request: id.to_owned(), ..RequestQuery::default() });
+        let mut request =
+            tonic::Request::new(RequestQuery { request: id.to_owned(), ..RequestQuery::default() });
         if let Some(token) = token {
             request.metadata_mut().insert("authorization", token.parse().unwrap());
         }

@@ -45,7 +45,10 @@ impl Reply {
         assert_eq!(problem["status"], self.status.as_u16());
         assert!(!problem["detail"].as_str().unwrap().is_empty());
         let comes_back = problem.get("retryAfter").map(|after| after.to_string());
-        assert_eq!(self.headers.get("retry-after").map(|after| after.to_str().unwrap().to_owned()), comes_back);
+        assert_eq!(
+            self.headers.get("retry-after").map(|after| after.to_str().unwrap().to_owned()),
+            comes_back
+        );
         (self.status.as_u16(), problem["reason"].as_str().unwrap().to_owned())
     }
 }
@@ -102,7 +105,8 @@ impl Http {
 
     /// Begins to read a stream of events.
     pub async fn events(&self, method: Method, path: &str, headers: &[(&str, &str)], input: Value) -> Events {
-        let all = [headers, &[("accept", "text/event-stream"), ("content-type", "application/json")]].concat();
+        let all =
+            [headers, &[("accept", "text/event-stream"), ("content-type", "application/json")]].concat();
         let body = if method == Method::GET { String::new() } else { input.to_string() };
         let response = self.open(method, path, &all, body).await;
         assert_eq!(response.status(), 200, "{:?}", response.into_body().collect().await);

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use cleat_runner::gateway::{Metrics, Open, Options, Schemas, Server};
 use cleat_runner::message::EntityType;
-use cleat_runner::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -18,7 +17,8 @@ struct OfRestock;
 
 impl Schemas for OfRestock {
     fn input(&self, entity_type: &EntityType, method: &str) -> Option<Value> {
-        (entity_type.as_str() == "shelf" && method == "restock").then(|| json!({ "type": "object", "required": ["count"] }))
+        (entity_type.as_str() == "shelf" && method == "restock")
+            .then(|| json!({ "type": "object", "required": ["count"] }))
     }
 
     fn output(&self, _: &EntityType, _: &str) -> Option<Value> {
@@ -37,7 +37,8 @@ async fn the_document_describes_what_is_registered() {
     Order::default().register(&runner.node).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (http, stop) = (Http::new(listener.local_addr().unwrap()), CancellationToken::new());
-    let server = Server::new(Options::default(), runner.node.clone(), Arc::new(Open), Metrics::hidden().unwrap());
+    let server =
+        Server::new(Options::default(), runner.node.clone(), Arc::new(Open), Metrics::hidden().unwrap());
     let serving = tokio::spawn(server.with_schemas(Arc::new(OfRestock)).serve(listener, stop.clone()));
     let root = http.get("/").await;
     assert_eq!(root.json(), json!({ "openapi": "/openapi.json" }));
@@ -56,7 +57,11 @@ async fn the_document_describes_what_is_registered() {
         assert!(paths.contains(path), "{path} in {paths:?}");
     }
     // What is not for users is not shown to them.
-    assert!(!paths.iter().any(|path| path.contains("inside") || path.contains("cron") || path.contains("workflow:")));
+    assert!(
+        !paths
+            .iter()
+            .any(|path| path.contains("hidden") || path.contains("cron") || path.contains("workflow:"))
+    );
     let restock = &document["paths"]["/v1/entities/shelf/{id}/restock"]["post"];
     let schema = &restock["requestBody"]["content"]["application/json"]["schema"];
     assert_eq!(*schema, json!({ "type": "object", "required": ["count"] }));
@@ -74,11 +79,15 @@ async fn the_document_describes_what_is_registered() {
     }
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (verb, operation) in operations.as_object().unwrap() {
-            let named = operation["summary"].as_str().or(operation["operationId"].as_str()).unwrap_or_default();
+            let named =
+                operation["summary"].as_str().or(operation["operationId"].as_str()).unwrap_or_default();
             assert!(!named.is_empty(), "{verb} {path}");
             for part in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
                 let parameters = operation["parameters"].as_array().unwrap();
-                assert!(parameters.iter().any(|it| it["name"] == part && it["in"] == "path"), "{part} of {path}");
+                assert!(
+                    parameters.iter().any(|it| it["name"] == part && it["in"] == "path"),
+                    "{part} of {path}"
+                );
             }
         }
     }

@@ -87,18 +87,34 @@ async fn problems_have_the_same_reasons() {
         assert_eq!(read(&details), json!({ "left": 0 }));
         let cases = [
             (ask(&id, "burn", &json!(1)), Code::NotFound, "UnknownMethod"),
-            (CallRequest { r#type: "drawer".to_owned(), ..ask(&id, "get", &json!(1)) }, Code::NotFound, "UnknownType"),
-            (ask(&id, "inside", &json!(1)), Code::PermissionDenied, "NotPermitted"),
+            (
+                CallRequest { r#type: "drawer".to_owned(), ..ask(&id, "get", &json!(1)) },
+                Code::NotFound,
+                "UnknownType",
+            ),
+            (ask(&id, "hidden", &json!(1)), Code::PermissionDenied, "NotPermitted"),
             (ask(&id, "restock", &json!("x")), Code::InvalidArgument, "Malformed"),
             (ask("", "get", &json!(1)), Code::InvalidArgument, "InvalidAddress"),
             (ask(&id, "fragile", &json!(1)), Code::Internal, "RetriesExhausted"),
-            (CallRequest { input: "{".into(), ..ask(&id, "echo", &json!(1)) }, Code::InvalidArgument, "InvalidJson"),
             (
-                CallRequest { input: vec![0xc1].into(), format: Format::MessagePack.into(), ..ask(&id, "echo", &json!(1)) },
+                CallRequest { input: "{".into(), ..ask(&id, "echo", &json!(1)) },
+                Code::InvalidArgument,
+                "InvalidJson",
+            ),
+            (
+                CallRequest {
+                    input: vec![0xc1].into(),
+                    format: Format::MessagePack.into(),
+                    ..ask(&id, "echo", &json!(1))
+                },
                 Code::InvalidArgument,
                 "Malformed",
             ),
-            (CallRequest { format: 7, ..ask(&id, "echo", &json!(1)) }, Code::InvalidArgument, "InvalidParameter"),
+            (
+                CallRequest { format: 7, ..ask(&id, "echo", &json!(1)) },
+                Code::InvalidArgument,
+                "InvalidParameter",
+            ),
         ];
         for (call, code, word) in cases {
             assert_eq!(reason(&told(call).await), (code, word));
@@ -125,7 +141,8 @@ async fn requests_are_started_waited_for_and_stopped() {
     let notify = NotifyRequest { call, ..NotifyRequest::default() };
     let id = client.notify(notify.clone()).await.unwrap().into_inner().request;
     world.waiting(1).await;
-    let query = |wait: &str| RequestQuery { request: id.clone(), wait: wait.to_owned(), ..RequestQuery::default() };
+    let query =
+        |wait: &str| RequestQuery { request: id.clone(), wait: wait.to_owned(), ..RequestQuery::default() };
     let state = client.request(query("")).await.unwrap().into_inner();
     assert_eq!(state.state(), State::Pending);
     world.go_on(1);
@@ -138,7 +155,8 @@ async fn requests_are_started_waited_for_and_stopped() {
     let query = RequestQuery { request: id, wait: "50s".to_owned(), ..RequestQuery::default() };
     let state = client.request(query).await.unwrap().into_inner();
     assert_eq!((state.state(), state.failure.unwrap().reason.as_str()), (State::Failed, "Interrupted"));
-    let unknown = RequestQuery { request: "default-0000-0000000000000001".to_owned(), ..RequestQuery::default() };
+    let unknown =
+        RequestQuery { request: "default-0000-0000000000000001".to_owned(), ..RequestQuery::default() };
     assert_eq!(reason(&client.request(unknown).await.unwrap_err()), (Code::NotFound, "NoSuchRequest"));
     let wrong = NotifyRequest { at: "noon".to_owned(), ..notify };
     assert_eq!(reason(&client.notify(wrong).await.unwrap_err()), (Code::InvalidArgument, "InvalidParameter"));
@@ -152,7 +170,10 @@ async fn streams_are_read_and_gone_on_with() {
     let world = World::new().await;
     let runners = world.two().await;
     let id = runners[0].shelf_here();
-    let stream = |method: &str, to: i64| StreamRequest { call: Some(ask(&id, method, &json!(to))), ..StreamRequest::default() };
+    let stream = |method: &str, to: i64| StreamRequest {
+        call: Some(ask(&id, method, &json!(to))),
+        ..StreamRequest::default()
+    };
     let mut here = client(&runners[1]).await;
     let mut items = here.stream(stream("list", 5)).await.unwrap().into_inner();
     let mut resume = String::new();
@@ -200,7 +221,8 @@ async fn dead_letters_are_seen_to() {
     assert_eq!(letters.get(letter.clone()).await.unwrap().into_inner(), second.dead_letters[0]);
     world.shelf.whole.store(true, Ordering::SeqCst);
     letters.replay(letter.clone()).await.unwrap();
-    let query = RequestQuery { request: letter.id.clone(), wait: "50s".to_owned(), ..RequestQuery::default() };
+    let query =
+        RequestQuery { request: letter.id.clone(), wait: "50s".to_owned(), ..RequestQuery::default() };
     assert_eq!(entities.request(query).await.unwrap().into_inner().output, "0");
     assert_eq!(reason(&letters.get(letter).await.unwrap_err()), (Code::NotFound, "NoSuchDeadLetter"));
     let dropped = DeadLetterRequest { id: first.dead_letters[0].id.clone() };

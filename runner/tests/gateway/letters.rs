@@ -37,7 +37,10 @@ async fn dead_letters_are_listed_page_by_page_replayed_and_dropped_from_any_runn
     assert_eq!(ids, died.iter().rev().cloned().collect::<Vec<_>>());
     let (path, first) = (format!("/v1/dead-letters/{}", died[0]), &listed[4]);
     assert_eq!(runners[0].http.get(&path).await.json(), *first);
-    assert_eq!((&first["type"], &first["method"], &first["input"]), (&json!("shelf"), &json!("fragile"), &json!(0)));
+    assert_eq!(
+        (&first["type"], &first["method"], &first["input"]),
+        (&json!("shelf"), &json!("fragile"), &json!(0))
+    );
     assert_eq!(first["attempts"], 1);
     assert!(first["error"].as_str().unwrap().contains("it broke"), "{first}");
     chrono::DateTime::parse_from_rfc3339(first["died"].as_str().unwrap()).unwrap();

@@ -78,7 +78,8 @@ async fn who_is_slow_is_not_waited_for() {
         let mut stream = TcpStream::connect(runner.http.address).await.unwrap();
         stream.write_all(said.as_bytes()).await.unwrap();
         let mut heard = Vec::new();
-        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await.unwrap().unwrap();
+        // A connection that is cut off while more is sent may end with an error.
+        let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await.unwrap();
         String::from_utf8(heard).unwrap()
     };
     // Nothing, half of what HTTP/2 begins with, half of a head.
@@ -93,7 +94,8 @@ async fn who_is_slow_is_not_waited_for() {
     .await;
     assert!(heard.starts_with("HTTP/1.1 408") && heard.contains("SlowBody"), "{heard}");
     // Headers without end.
-    let heard = connect(&format!("GET /livez HTTP/1.1\r\nhost: x\r\nlong: {}\r\n\r\n", "x".repeat(40_000))).await;
+    let heard =
+        connect(&format!("GET /livez HTTP/1.1\r\nhost: x\r\nlong: {}\r\n\r\n", "x".repeat(40_000))).await;
     assert!(heard.starts_with("HTTP/1.1 431"), "{heard}");
     runner.shutdown().await;
 }
@@ -101,7 +103,7 @@ async fn who_is_slow_is_not_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn there_are_no_more_connections_than_allowed() {
     let world = World::new().await;
-    let runner = world.one_with(Options { connections: 1, ..short(Duration::from_secs(30)) }).await;
+    let runner = world.one_with(Options { connections: 1, ..Options::default() }).await;
     let mut first = TcpStream::connect(runner.http.address).await.unwrap();
     let mut second = TcpStream::connect(runner.http.address).await.unwrap();
     let ask = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";

@@ -20,14 +20,20 @@ async fn each_problem_has_a_status_and_a_reason_from_every_runner() {
         assert_eq!(refused.json()["detail"], "only 0 left");
         assert_eq!(refused.json()["details"], json!({ "left": 0 }));
         // An input that the handler's types do not read.
-        assert_eq!(told(&format!("shelf/{id}/restock"), json!({ "counts": 1 })).await, (400, "Malformed".to_owned()));
+        assert_eq!(
+            told(&format!("shelf/{id}/restock"), json!({ "counts": 1 })).await,
+            (400, "Malformed".to_owned())
+        );
         // A handler that gave up.
-        assert_eq!(told(&format!("shelf/{id}/fragile"), json!(1)).await, (500, "RetriesExhausted".to_owned()));
+        assert_eq!(
+            told(&format!("shelf/{id}/fragile"), json!(1)).await,
+            (500, "RetriesExhausted".to_owned())
+        );
         // Nothing there.
         assert_eq!(told(&format!("drawer/{id}/get"), json!(null)).await, (404, "UnknownType".to_owned()));
         assert_eq!(told(&format!("shelf/{id}/burn"), json!(null)).await, (404, "UnknownMethod".to_owned()));
         // Not for users.
-        assert_eq!(told(&format!("shelf/{id}/inside"), json!(1)).await, (403, "NotPermitted".to_owned()));
+        assert_eq!(told(&format!("shelf/{id}/hidden"), json!(1)).await, (403, "NotPermitted".to_owned()));
         assert_eq!(told(&format!("shelf/{id}/count"), json!(1)).await, (400, "Streams".to_owned()));
         assert_eq!(told(&format!("shelf/{}/get", "x".repeat(1025)), json!(null)).await.1, "InvalidAddress");
         assert_eq!(told("shelf//get", json!(null)).await, (400, "InvalidAddress".to_owned()));

@@ -143,7 +143,7 @@ impl Shelf {
 
     #[rpc(persisted)]
     #[protected]
-    async fn inside(&self, number: i64) -> Result<i64, Never> {
+    async fn hidden(&self, number: i64) -> Result<i64, Never> {
         Ok(number)
     }
 }

@@ -24,7 +24,8 @@ async fn a_volatile_stream_comes_item_by_item_from_any_runner() {
         assert_eq!(data(items), (0..500).map(Value::from).collect::<Vec<_>>());
         assert_eq!((end.name.as_str(), end.data.as_str()), ("end", "null"));
         // One that fails says so at its end.
-        let events = runner.http.events(Method::POST, &format!("{path}/take"), &[], json!(3)).await.rest().await;
+        let events =
+            runner.http.events(Method::POST, &format!("{path}/take"), &[], json!(3)).await.rest().await;
         let (end, items) = events.split_last().unwrap();
         assert_eq!(data(items), [0, 1].map(Value::from));
         assert_eq!(end.name, "problem");
@@ -111,7 +112,10 @@ async fn what_is_wrong_with_a_stream_is_said_before_it_begins() {
     let nowhere = [("last-event-id", "7")];
     assert_eq!(post("/v1/entities/shelf/a/list", &nowhere).await, (400, "InvalidParameter".to_owned()));
     let keyed = [("idempotency-key", "k")];
-    assert_eq!(runner.http.post_with("/v1/entities/shelf/a/list", &keyed, json!(2)).await.problem().1, "Streams");
+    assert_eq!(
+        runner.http.post_with("/v1/entities/shelf/a/list", &keyed, json!(2)).await.problem().1,
+        "Streams"
+    );
     let unknown = "/v1/requests/default-0000-0000000000000001";
     let reply = runner.http.send(Method::GET, unknown, &events, "").await;
     assert_eq!(reply.problem(), (404, "NoSuchRequest".to_owned()));

@@ -6,7 +6,6 @@ use std::time::Duration;
 use cleat_runner::cluster::Node;
 use cleat_runner::gateway::{Guard, Metrics, Open, Options, Server};
 use cleat_runner::message::EntityType;
-use cleat_runner::prelude::*;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +28,11 @@ pub struct Runner {
 }
 
 /// Serves a node.
-pub async fn serve(node: &Node, options: Options, guard: Arc<dyn Guard>) -> (Http, CancellationToken, JoinHandle<()>) {
+pub async fn serve(
+    node: &Node,
+    options: Options,
+    guard: Arc<dyn Guard>,
+) -> (Http, CancellationToken, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let http = Http::new(listener.local_addr().unwrap());
     let stop = CancellationToken::new();
@@ -88,8 +91,10 @@ impl Runner {
     pub fn shelf_here(&self) -> String {
         let entity_type = EntityType::new("shelf").unwrap();
         let mut ids = (0..10_000).map(|number| format!("s{number}"));
-        ids.find(|id| self.node.host().shard_of(&entity_type, id).is_some_and(|it| self.node.host().serves(&it)))
-            .unwrap()
+        ids.find(|id| {
+            self.node.host().shard_of(&entity_type, id).is_some_and(|it| self.node.host().serves(&it))
+        })
+        .unwrap()
     }
 
     /// Stops the gateway and waits for it.

@@ -71,17 +71,18 @@ impl Workflows for Service {
 
     async fn control(&self, request: Request<ControlRequest>) -> Result<Response<ControlReply>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let id = self.execution(&metadata, &Action::ChangeWorkflow, &asked.id).await?;
         let control = match Verb::try_from(asked.control) {
             Ok(Verb::Cancel) => Control::Cancel,
             Ok(Verb::Suspend) => Control::Suspend,
             Ok(Verb::Resume) => Control::Resume,
             Ok(Verb::Retry) => Control::Retry,
             Ok(Verb::Reset) => Control::Reset(usize::try_from(asked.entries).unwrap_or(usize::MAX)),
+            Ok(Verb::Terminate) => Control::Terminate(asked.reason),
             Ok(Verb::Unspecified) | Err(_) => {
                 return Err(Problem::parameter("control", "it does not say what to do").into());
             }
         };
+        let id = self.execution(&metadata, &control.action(), &asked.id).await?;
         self.0.control(&id, control).await?;
         Ok(Response::new(ControlReply {}))
     }

@@ -29,6 +29,7 @@ pub(in crate::gateway) const PATHS: &[(&str, &[Method])] = &[
     ("/v1/workflows/{id}/retry", &[Method::POST]),
     ("/v1/workflows/{id}/signals/{name}", &[Method::POST]),
     ("/v1/workflows/{id}/suspend", &[Method::POST]),
+    ("/v1/workflows/{id}/terminate", &[Method::POST]),
 ];
 
 /// What a request asks for.
@@ -167,9 +168,15 @@ fn found(method: &Method, parts: &[&str]) -> Option<Route> {
         ("GET", ["v1", "workflows", id, "result"]) => Route::Result(own(id)),
         ("POST", ["v1", "workflows", id, "signals", name]) => Route::Signal { id: own(id), name: own(name) },
         ("POST", ["v1", "workflows", id, "queries", name]) => Route::Query { id: own(id), name: own(name) },
-        ("POST", ["v1", "workflows", id, verb @ ("cancel" | "suspend" | "resume" | "retry" | "reset")]) => {
-            Route::Control { id: own(id), verb: own(verb) }
-        }
+        (
+            "POST",
+            [
+                "v1",
+                "workflows",
+                id,
+                verb @ ("cancel" | "suspend" | "resume" | "retry" | "reset" | "terminate"),
+            ],
+        ) => Route::Control { id: own(id), verb: own(verb) },
         ("GET", ["v1", "dead-letters"]) => Route::DeadLetters,
         ("GET", ["v1", "dead-letters", id]) => Route::ReadDeadLetter(own(id)),
         ("DELETE", ["v1", "dead-letters", id]) => Route::DropDeadLetter(own(id)),

@@ -122,28 +122,28 @@ pub(super) async fn query(desk: &Desk, ask: Ask, id: &str, name: &str) -> Answer
 
 /// `POST /v1/workflows/{id}/cancel` and the like
 pub(super) async fn control(desk: &Desk, ask: Ask, id: &str, verb: &str) -> Answer {
-    desk.allow(&ask.credential(), &Action::ChangeWorkflow).await?;
+    let action = if verb == "terminate" { Action::TerminateWorkflow } else { Action::ChangeWorkflow };
+    desk.allow(&ask.credential(), &action).await?;
     let id: ExecutionId = id.parse()?;
+    let said = ask.json(desk).await?;
     let control = match verb {
         "cancel" => Control::Cancel,
         "suspend" => Control::Suspend,
         "resume" => Control::Resume,
         "retry" => Control::Retry,
-        _ => Control::Reset(entries(ask.json(desk).await?)?),
+        "terminate" => Control::Terminate(said["reason"].as_str().unwrap_or_default().to_owned()),
+        _ => Control::Reset(entries(&said)?),
     };
     desk.control(&id, control).await?;
     Ok(accepted(&id))
 }
 
 /// How many entries of the journal a reset keeps.
-fn entries(said: Value) -> Result<usize, Problem> {
-    let entries =
-        said.get("entries").and_then(Value::as_u64).and_then(|entries| usize::try_from(entries).ok());
+fn entries(said: &Value) -> Result<usize, Problem> {
+    let entries = said["entries"].as_u64().and_then(|entries| usize::try_from(entries).ok());
     entries.ok_or_else(|| {
-        Problem::parameter(
-            "entries",
-            "a reset says how many entries of the journal are kept: {\"entries\": 3}",
-        )
+        let why = "a reset says how many entries of the journal are kept: {\"entries\": 3}";
+        Problem::parameter("entries", why)
     })
 }
 
