@@ -75,10 +75,15 @@ pub(super) fn shown(id: &RequestId, letter: &DeadLetter) -> Value {
         "method": envelope.method,
         // What cannot be said in JSON is still listed.
         "input": json::value(&envelope.payload).unwrap_or_default(),
-        "attempts": letter.attempt,
+        "attempts": attempts(letter),
         "error": letter.error,
         "died": time(letter.died),
     })
+}
+
+/// How many attempts were made. The last one, after which it was given up, was not noted as one that failed.
+pub(super) fn attempts(letter: &DeadLetter) -> u32 {
+    u32::try_from(letter.attempt).unwrap_or(0).saturating_add(1)
 }
 
 /// A time as users read it.

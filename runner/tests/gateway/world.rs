@@ -24,7 +24,7 @@ pub struct Runner {
     pub node: Node,
     pub http: Http,
     stop: CancellationToken,
-    serving: JoinHandle<()>,
+    serving: Option<JoinHandle<()>>,
 }
 
 /// Serves a node.
@@ -54,7 +54,7 @@ impl World {
         let node = self.nodes.start(name).await.node;
         self.shelf.clone().register(&node).unwrap();
         let (http, stop, serving) = serve(&node, options, guard).await;
-        Runner { node, http, stop, serving }
+        Runner { node, http, stop, serving: Some(serving) }
     }
 
     /// One that serves all shards.
@@ -100,7 +100,9 @@ impl Runner {
     /// Stops the gateway and waits for it.
     pub async fn close(&mut self) {
         self.stop.cancel();
-        tokio::time::timeout(PATIENCE, &mut self.serving).await.unwrap().unwrap();
+        if let Some(serving) = self.serving.take() {
+            tokio::time::timeout(PATIENCE, serving).await.unwrap().unwrap();
+        }
     }
 
     pub async fn shutdown(mut self) {

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Service, credential, said};
 use crate::gateway::http::page;
-use crate::gateway::letters::time;
+use crate::gateway::letters::{attempts, time};
 use crate::gateway::{Action, Problem, json};
 use crate::message::RequestId;
 use crate::store;
@@ -66,7 +66,7 @@ fn shown(id: &RequestId, letter: &store::DeadLetter) -> DeadLetter {
         method: envelope.method.clone(),
         // What cannot be said in JSON is still listed.
         input: json::value(&envelope.payload).unwrap_or_default().to_string().into(),
-        attempts: u32::try_from(letter.attempt).unwrap_or(0),
+        attempts: attempts(letter),
         error: letter.error.clone(),
         died: time(letter.died),
     }
