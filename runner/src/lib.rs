@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod cron;
 pub mod egress;
 pub mod entity;
+pub mod gateway;
 pub mod lease;
 pub mod message;
 pub mod shard;

@@ -52,6 +52,7 @@ use crate::singleton::Singleton;
 use crate::{store, transport};
 
 pub use environment::InvalidSetting;
+pub(crate) use environment::duration;
 pub use part::{Place, Port};
 pub use secret::{Secret, Token};
 pub use settings::{Database, GatewayAuth, Settings};

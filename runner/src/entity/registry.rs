@@ -80,9 +80,12 @@ impl Registry {
         self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).cloned()
     }
 
-    /// All of them.
+    /// All of them, by name.
     pub(super) fn all(&self) -> Vec<Arc<Kind>> {
-        self.kinds.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = kinds.values().cloned().collect();
+        all.sort_by(|a, b| a.definition().entity_type.cmp(&b.definition().entity_type));
+        all
     }
 
     /// Tells whoever listens.
