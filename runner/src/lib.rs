@@ -15,6 +15,7 @@ pub mod message;
 pub mod shard;
 pub mod singleton;
 pub mod store;
+pub mod trace;
 pub mod transport;
 pub mod workflow;
 
