@@ -30,21 +30,21 @@ use crate::message::codec::time::to_millis;
 use crate::message::{EntityAddress, Outcome, Snowflake, codec};
 use crate::store::{self, Change, Execution, Phase};
 
-pub(super) const METHOD_START: &str = "start";
+pub(crate) const METHOD_START: &str = "start";
 pub(super) const METHOD_SIGNAL: &str = "signal";
 pub(super) const METHOD_RESOLVE: &str = "resolve";
-pub(super) const METHOD_CANCEL: &str = "cancel";
+pub(crate) const METHOD_CANCEL: &str = "cancel";
 pub(super) const METHOD_SUSPEND: &str = "suspend";
 pub(super) const METHOD_RESUME: &str = "resume";
 pub(super) const METHOD_RETRY: &str = "retry";
 pub(super) const METHOD_RESET: &str = "reset";
 pub(super) const METHOD_CHILD_ENDED: &str = "child_ended";
-pub(super) const METHOD_RESULT: &str = "result";
+pub(crate) const METHOD_RESULT: &str = "result";
 pub(super) const METHOD_QUERY: &str = "query";
 
 /// Starts an execution.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Start {
+pub(crate) struct Start {
     pub(super) input: Bytes,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) timeout: Option<Duration>,
@@ -52,6 +52,13 @@ pub(super) struct Start {
     pub(super) parent: Option<Parent>,
     #[serde(default)]
     pub(super) duplicate: Duplicate,
+}
+
+impl Start {
+    /// A start with this input and nothing else.
+    pub(crate) fn of(input: Bytes) -> Self {
+        Self { input, timeout: None, parent: None, duplicate: Duplicate::Join }
+    }
 }
 
 /// An execution is there.
@@ -76,7 +83,7 @@ pub(super) struct Resolve {
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Cancel {}
+pub(crate) struct Cancel {}
 
 /// Goes back to how things were after so many entries of the journal.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -93,13 +100,13 @@ pub(super) struct ChildEnded {
 
 /// Waits for the end, but not longer than this.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Await {
-    pub(super) wait: Duration,
+pub(crate) struct Await {
+    pub(crate) wait: Duration,
 }
 
 /// What is known of the end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Awaited {
+pub(crate) enum Awaited {
     Ended(Outcome),
     NotYet,
 }

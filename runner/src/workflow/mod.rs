@@ -49,6 +49,7 @@ pub use client::Client;
 pub use context::{About, Context, Gone};
 pub use definition::{Definition, Workflow};
 pub use door::Started;
+pub(crate) use door::{Await, Awaited, Cancel, METHOD_CANCEL, METHOD_RESULT, METHOD_START, Start};
 pub use executions::{Duplicate, Executions, Terms};
 pub use host::{Host, Options};
 pub use native::{Declared, Execute, Grouped, Key, Runtime, Service, apply};
