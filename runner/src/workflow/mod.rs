@@ -53,6 +53,7 @@ pub(crate) use definition::name_of;
 pub use definition::{Definition, Workflow};
 pub(crate) use definition::{is_execution, name_of};
 pub use door::Started;
+pub(crate) use door::{Await, Awaited, Cancel, METHOD_CANCEL, METHOD_RESULT, METHOD_START, Start};
 pub use executions::{Duplicate, Executions, Terms};
 pub use host::{Host, Options};
 pub use metrics::Metrics;
