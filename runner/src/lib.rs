@@ -13,6 +13,7 @@ pub mod lease;
 pub mod message;
 pub mod shard;
 pub mod singleton;
+pub mod steps;
 pub mod store;
 pub mod transport;
 pub mod workflow;
