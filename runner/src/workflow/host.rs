@@ -127,6 +127,21 @@ impl Host {
         self.0.all_shards().iter().map(|shard| shard.resident_count()).sum()
     }
 
+    /// The types that are registered, in the order of their names, each with how many of its executions are in memory.
+    pub fn types(&self) -> Vec<entity::Served> {
+        let known = self.0.workflows.read().unwrap_or_else(PoisonError::into_inner);
+        let mut active: HashMap<EntityType, usize> = HashMap::new();
+        self.0.all_shards().iter().for_each(|shard| shard.count_residents(&mut active));
+        let served = known.values().map(|workflow| entity::Served {
+            entity_type: workflow.definition().entity_type.clone(),
+            group: workflow.definition().group.clone(),
+            active: active.get(&workflow.definition().entity_type).copied().unwrap_or_default(),
+        });
+        let mut served: Vec<_> = served.collect();
+        served.sort_by(|one, other| one.entity_type.cmp(&other.entity_type));
+        served
+    }
+
     /// Fences that turned out to have fallen.
     pub fn lost(&self) -> broadcast::Receiver<Fence> {
         self.0.lost.subscribe()

@@ -22,7 +22,7 @@ use super::resident::Resident;
 use super::summary::Summary;
 use super::tail::{Lease, Row};
 use crate::message::codec::time::{from_millis, to_millis};
-use crate::message::{EntityAddress, Envelope, Outcome, Snowflake, codec};
+use crate::message::{EntityAddress, EntityType, Envelope, Outcome, Snowflake, codec};
 use crate::shard::{Fence, GroupName};
 use crate::store::{self, Message, Phase, Store};
 
@@ -87,6 +87,13 @@ impl Shard {
     /// How many executions are in memory.
     pub(super) fn resident_count(&self) -> usize {
         lock(&self.residents).len()
+    }
+
+    /// Adds the executions that are in memory to a count by type.
+    pub(super) fn count_residents(&self, by_type: &mut HashMap<EntityType, usize>) {
+        for address in lock(&self.residents).keys() {
+            *by_type.entry(address.entity_type.clone()).or_default() += 1;
+        }
     }
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

@@ -72,7 +72,7 @@ pub async fn start(name: &str, url: &str, leases: Arc<dyn Leases>, set: impl FnO
         listener,
         credential: Arc::<SharedToken>::clone(&token),
         verify: token,
-        metrics: ownership::Metrics::hidden().unwrap(),
+        metrics: prometheus::Registry::new(),
     };
     Node::start(options, parts).await.unwrap()
 }
