@@ -137,6 +137,11 @@ impl Host {
         self.0.registry.register(entity, &self.0.options)
     }
 
+    /// A type that is registered here.
+    pub fn registered(&self, entity_type: &EntityType) -> Option<Arc<dyn Entity>> {
+        self.0.registry.get(entity_type).map(|kind| Arc::clone(&kind.entity))
+    }
+
     /// What is registered from now on.
     pub fn registration_events(&self) -> broadcast::Receiver<RegistrationEvent> {
         self.0.registry.events()

@@ -28,13 +28,7 @@ type Compiled = Option<(Action, Type)>;
 
 impl Compiler<'_> {
     /// The one thing that a step does, and the type of what it gives.
-    pub(super) fn action(
-        &mut self,
-        step: &Written,
-        path: &str,
-        names: &mut Names,
-        depth: usize,
-    ) -> Compiled {
+    pub(super) fn action(&mut self, step: &Written, path: &str, names: &mut Names, depth: usize) -> Compiled {
         let said = [
             ("call", step.call.is_some()),
             ("http", step.http.is_some()),
@@ -53,10 +47,8 @@ impl Compiler<'_> {
             [_] => {}
             [] if !step.unknown.is_empty() => return None,
             [] => {
-                let message = format!(
-                    "the step does nothing: say one of {}",
-                    cleat_crds::step::ACTIONS.join(", ")
-                );
+                let message =
+                    format!("the step does nothing: say one of {}", cleat_crds::step::ACTIONS.join(", "));
                 self.fault(path, INVALID_STEP, message);
                 return None;
             }
@@ -71,7 +63,10 @@ impl Compiler<'_> {
         let at = |part: &str| format!("{path}.{part}");
         if let Some(call) = &step.call {
             let (act, output) = self.call(call, &at("call"), names)?;
-            return Some((Action::Act { act: Arc::new(act), retry: tries(step.retry.as_ref(), None) }, output));
+            return Some((
+                Action::Act { act: Arc::new(act), retry: tries(step.retry.as_ref(), None) },
+                output,
+            ));
         }
         if let Some(http) = &step.http {
             let act = Arc::new(self.http(http, &at("http"), names)?);
@@ -139,7 +134,8 @@ impl Compiler<'_> {
         if let Some(world) = self.world {
             match world.entity(entity) {
                 None => {
-                    let message = format!("there is no entity type {entity}: declare it, or correct the name");
+                    let message =
+                        format!("there is no entity type {entity}: declare it, or correct the name");
                     self.fault(&format!("{path}.entity"), UNKNOWN_ENTITY, message);
                 }
                 Some(known) => match known.methods.get(method) {
@@ -303,13 +299,7 @@ impl Compiler<'_> {
         Some((Action::Switch(compiled), Type::Dyn))
     }
 
-    fn child(
-        &mut self,
-        child: &Child,
-        retry: Option<&Tries>,
-        path: &str,
-        names: &Names,
-    ) -> Compiled {
+    fn child(&mut self, child: &Child, retry: Option<&Tries>, path: &str, names: &Names) -> Compiled {
         let Child { type_: workflow, key, input } = child;
         let mut taken = None;
         if let Some(world) = self.world {

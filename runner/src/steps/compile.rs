@@ -8,9 +8,7 @@ use cleat_crds::Step as Written;
 use cleat_crds::step::ACTIONS;
 
 use super::definition::MAX_SIZE;
-use super::fault::{
-    DUPLICATE_STEP, INVALID_SCHEMA, INVALID_STEP, TOO_DEEP, TOO_LARGE, UNKNOWN_FIELD,
-};
+use super::fault::{DUPLICATE_STEP, INVALID_SCHEMA, INVALID_STEP, TOO_DEEP, TOO_LARGE, UNKNOWN_FIELD};
 use super::names::{Names, within};
 use super::program::{Action, Block, Program, Step};
 use super::world::{World, schema};
@@ -32,8 +30,7 @@ impl Program {
     /// # Errors
     /// All that is wrong with it.
     pub fn compile(name: &str, definition: &Definition, world: Option<&World>) -> Result<Self, Invalid> {
-        let mut compiler =
-            Compiler { name, world, faults: Vec::new(), places: BTreeMap::new(), count: 0 };
+        let mut compiler = Compiler { name, world, faults: Vec::new(), places: BTreeMap::new(), count: 0 };
         compiler.size(definition);
         compiler.place(&definition.steps.0, "spec.steps", 0);
         let input = compiler.input(definition);
@@ -104,7 +101,8 @@ impl Compiler<'_> {
             let path = format!("{path}[{number}]");
             self.count += 1;
             if self.count == MAX_STEPS + 1 {
-                let message = format!("there are more than {MAX_STEPS} steps: move some to a workflow of their own");
+                let message =
+                    format!("there are more than {MAX_STEPS} steps: move some to a workflow of their own");
                 self.fault("spec.steps", TOO_LARGE, message);
             }
             self.places.entry(step.name.clone()).or_insert_with(|| path.clone());
@@ -136,13 +134,7 @@ impl Compiler<'_> {
         (block, last)
     }
 
-    fn step(
-        &mut self,
-        step: &Written,
-        path: &str,
-        names: &mut Names,
-        depth: usize,
-    ) -> (Option<Step>, Type) {
+    fn step(&mut self, step: &Written, path: &str, names: &mut Names, depth: usize) -> (Option<Step>, Type) {
         self.named(step, path, names);
         for name in step.unknown.keys() {
             let message = format!("there is no such field: a step does one of {}", ACTIONS.join(", "));
@@ -200,17 +192,16 @@ impl Compiler<'_> {
         let kind = action.kind();
         let tried = matches!(action, Action::Act { .. } | Action::Workflow { .. });
         if step.retry.is_some() && !tried {
-            let message = format!("retry is for call, http and workflow, and this is {kind}: retry the steps inside");
+            let message =
+                format!("retry is for call, http and workflow, and this is {kind}: retry the steps inside");
             self.fault(&format!("{path}.retry"), INVALID_STEP, message);
         }
         if step.retry.is_some() && matches!(action, Action::Workflow { key: Some(_), .. }) {
             let message = "a workflow that is tried again is another execution, and a key makes all starts one: leave one of them out";
             self.fault(&format!("{path}.retry"), INVALID_STEP, message);
         }
-        let instant = matches!(
-            action,
-            Action::Sleep(_) | Action::Until(_) | Action::Set(_) | Action::Fail { .. }
-        );
+        let instant =
+            matches!(action, Action::Sleep(_) | Action::Until(_) | Action::Set(_) | Action::Fail { .. });
         if step.timeout.is_some() && instant {
             self.fault(&format!("{path}.timeout"), INVALID_STEP, format!("{kind} has no use for a timeout"));
         }

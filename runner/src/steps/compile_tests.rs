@@ -46,7 +46,12 @@ fn faults(yaml: &str) -> Vec<(String, &'static str, String)> {
 const WRONG: &[(&str, &str, &str, &str)] = &[
     ("[]", "spec.steps", "InvalidStep", "no steps"),
     ("[{name: a}]", "spec.steps[0]", "InvalidStep", "call, http"),
-    ("[{name: a, sleep: 1s, until: '2030-01-01T00:00:00Z'}]", "spec.steps[0]", "InvalidStep", "sleep and until"),
+    (
+        "[{name: a, sleep: 1s, until: '2030-01-01T00:00:00Z'}]",
+        "spec.steps[0]",
+        "InvalidStep",
+        "sleep and until",
+    ),
     ("[{name: a, loop: {}}]", "spec.steps[0].loop", "UnknownField", "no such field"),
     ("[{name: a, sleep: 1s, timout: 1s}]", "spec.steps[0].timout", "UnknownField", "no such field"),
     ("[{name: A, sleep: 1s}]", "spec.steps[0].name", "InvalidStep", "small letter"),
@@ -58,7 +63,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
         "DuplicateStep",
         "another step a",
     ),
-    ("[{name: a, when: 'x > 1', sleep: 1s}]", "spec.steps[0].when", "InvalidExpression", "'x'"),
+    ("[{name: a, when: 'x > 1', sleep: 1s}]", "spec.steps[0].when", "UnknownField", "'x'"),
     ("[{name: a, when: '1 +', sleep: 1s}]", "spec.steps[0].when", "InvalidExpression", "1:"),
     ("[{name: a, when: '1 + 1', sleep: 1s}]", "spec.steps[0].when", "InvalidExpression", "bool"),
     ("[{name: a, when: 'siz(input) > 1', sleep: 1s}]", "spec.steps[0].when", "UnknownFunction", "size"),
@@ -103,7 +108,12 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("[{name: a, until: '${duration(\"1s\")}'}]", "spec.steps[0].until", "InvalidExpression", "time"),
     ("[{name: a, steps: [], sleep: 1s}]", "spec.steps[0].steps", "InvalidStep", "forEach"),
     ("[{name: a, forEach: {in: []}}]", "spec.steps[0]", "InvalidStep", "needs steps"),
-    ("[{name: a, forEach: {in: 5}, steps: [{name: b, sleep: 1s}]}]", "spec.steps[0].forEach.in", "InvalidExpression", "list"),
+    (
+        "[{name: a, forEach: {in: 5}, steps: [{name: b, sleep: 1s}]}]",
+        "spec.steps[0].forEach.in",
+        "InvalidExpression",
+        "list",
+    ),
     (
         "[{name: a, forEach: {in: [], as: input}, steps: [{name: b, sleep: 1s}]}]",
         "spec.steps[0].forEach.as",
@@ -136,15 +146,30 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
         "InvalidStep",
         "undone",
     ),
-    ("[{name: a, call: {entity: nobody, id: x, method: y}}]", "spec.steps[0].call.entity", "UnknownEntity", "nobody"),
+    (
+        "[{name: a, call: {entity: nobody, id: x, method: y}}]",
+        "spec.steps[0].call.entity",
+        "UnknownEntity",
+        "nobody",
+    ),
     (
         "[{name: a, call: {entity: inventory, id: x, method: y}}]",
         "spec.steps[0].call.method",
         "UnknownMethod",
         "reserve",
     ),
-    ("[{name: a, call: {entity: inventory, id: x, method: watch}}]", "spec.steps[0].call.method", "UnknownMethod", "stream"),
-    ("[{name: a, call: {entity: inventory, id: x, method: forget}}]", "spec.steps[0].call.method", "UnknownMethod", "private"),
+    (
+        "[{name: a, call: {entity: inventory, id: x, method: watch}}]",
+        "spec.steps[0].call.method",
+        "UnknownMethod",
+        "stream",
+    ),
+    (
+        "[{name: a, call: {entity: inventory, id: x, method: forget}}]",
+        "spec.steps[0].call.method",
+        "UnknownMethod",
+        "private",
+    ),
     (
         "[{name: a, call: {entity: inventory, id: x, method: reserve, input: {count: 1, cuont: 2}}}]",
         "spec.steps[0].call.input.cuont",
@@ -190,7 +215,12 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ),
     ("[{name: a, workflow: {type: nobody}}]", "spec.steps[0].workflow.type", "UnknownWorkflow", "nobody"),
     ("[{name: a, workflow: {type: own}}]", "spec.steps[0].workflow.type", "Cycle", "own -> own"),
-    ("[{name: a, workflow: {type: there}}]", "spec.steps[0].workflow.type", "Cycle", "own -> there -> and -> own"),
+    (
+        "[{name: a, workflow: {type: there}}]",
+        "spec.steps[0].workflow.type",
+        "Cycle",
+        "own -> there -> and -> own",
+    ),
 ];
 
 #[test]
@@ -272,7 +302,8 @@ fn a_definition_keeps_its_form() {
 
 #[test]
 fn without_a_world_only_the_definition_itself_is_checked() {
-    let definition =
-        Definition::from(&workflow("steps: [{name: a, call: {entity: nobody, id: x, method: y}}, {name: b, workflow: {type: own}}]"));
+    let definition = Definition::from(&workflow(
+        "steps: [{name: a, call: {entity: nobody, id: x, method: y}}, {name: b, workflow: {type: own}}]",
+    ));
     assert_eq!(check("own", &definition, None), []);
 }

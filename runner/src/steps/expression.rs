@@ -130,11 +130,13 @@ impl Compiler<'_> {
             };
             return self.fault(&path, UNKNOWN_STEP, message);
         }
-        let unknown = message.strip_prefix("undeclared reference to '").and_then(|rest| rest.split('\'').next());
-        let reason = match () {
-            () if field.is_some() => UNKNOWN_FIELD,
-            () if unknown.is_some_and(|name| text.contains(&format!("{name}("))) => UNKNOWN_FUNCTION,
-            () => INVALID_EXPRESSION,
+        let unknown =
+            message.strip_prefix("undeclared reference to '").and_then(|rest| rest.split('\'').next());
+        let reason = match unknown {
+            Some(name) if text.contains(&format!("{name}(")) => UNKNOWN_FUNCTION,
+            Some(_) => UNKNOWN_FIELD,
+            None if field.is_some() => UNKNOWN_FIELD,
+            None => INVALID_EXPRESSION,
         };
         // The language has containers of names, and nobody here has heard of them.
         let told = problem.to_string().replace(" (in container '')", "");

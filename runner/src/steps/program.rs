@@ -34,18 +34,37 @@ pub(super) struct Step {
 
 #[derive(Debug)]
 pub(super) enum Action {
-    Act { act: Arc<Act>, retry: Retry },
+    Act {
+        act: Arc<Act>,
+        retry: Retry,
+    },
     Sleep(Template),
     Until(Template),
-    Signal { name: String, timeout: Option<Duration> },
+    Signal {
+        name: String,
+        timeout: Option<Duration>,
+    },
     Parallel(Vec<(Arc<str>, Block)>),
-    ForEach { items: Template, name: Arc<str>, concurrency: usize, block: Block },
+    ForEach {
+        items: Template,
+        name: Arc<str>,
+        concurrency: usize,
+        block: Block,
+    },
     /// The first case whose condition is true; the last may have none.
     Switch(Vec<(Option<Condition>, Block)>),
     /// All read the variables as they were before.
     Set(Vec<(Arc<str>, Template)>),
-    Workflow { workflow: String, key: Option<Template>, input: Option<Template>, retry: Option<Retry> },
-    Fail { reason: String, message: Option<Template> },
+    Workflow {
+        workflow: String,
+        key: Option<Template>,
+        input: Option<Template>,
+        retry: Option<Retry>,
+    },
+    Fail {
+        reason: String,
+        message: Option<Template>,
+    },
 }
 
 /// What is done outside, and can be done again with the same key.

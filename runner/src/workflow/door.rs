@@ -18,7 +18,8 @@ use super::definition::Definition as Workflow;
 use super::driver::Shown;
 use super::executions::Duplicate;
 use super::host::Inner;
-use super::journal::{Entry, Event, Step, Why};
+use super::journal::{Entry, Event, Opening, Step, Why};
+use super::native::digest;
 use super::reading::{self, Journal};
 use super::shard::Shard;
 use super::summary::{Anew, Summary};
@@ -27,7 +28,7 @@ use crate::entity::{
     Call, Concurrency, Definition, Effects, Entity, Handler, HandlerError, Method, Visibility,
 };
 use crate::message::codec::time::to_millis;
-use crate::message::{EntityAddress, Outcome, Snowflake, codec};
+use crate::message::{EntityAddress, Failure, Outcome, Snowflake, codec};
 use crate::store::{self, Change, Execution, Phase};
 
 pub(super) const METHOD_START: &str = "start";
@@ -52,6 +53,9 @@ pub(super) struct Start {
     pub(super) parent: Option<Parent>,
     #[serde(default)]
     pub(super) duplicate: Duplicate,
+    /// The definition, if the start brings it along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) definition: Option<Bytes>,
 }
 
 /// An execution is there.
@@ -182,12 +186,13 @@ impl Handler for Desk {
 struct Doubt {
     shard: Arc<Shard>,
     row: Option<Row>,
+    entries: Vec<Entry>,
 }
 
 impl Doubt {
     fn begun(mut self) {
         if let Some(row) = self.row.take() {
-            self.shard.begun(row);
+            self.shard.begun(row, std::mem::take(&mut self.entries));
         }
     }
 }
@@ -217,9 +222,15 @@ impl Desk {
                 return self.exists(call, start, &row).await;
             }
         }
-        let run = shard.next_id().map_err(retry)?;
         let started = to_millis(SystemTime::now());
+        let opening = match self.opening(&start, started) {
+            Ok(opening) => opening,
+            Err(HandlerError::Failed(refused)) => return Self::refuse(call, &start, refused),
+            Err(error) => return Err(error),
+        };
+        let run = shard.next_id().map_err(retry)?;
         let summary = self.summary(&start, started);
+        let next = i64::try_from(opening.len()).unwrap_or(i64::MAX);
         let row = Row {
             address: address.clone(),
             group: self.workflow.group.clone(),
@@ -229,7 +240,7 @@ impl Desk {
             started,
             input: start.input.clone(),
             summary,
-            next: 0,
+            next,
         };
         call.context().also(Change::Begin(Box::new(Execution {
             address,
@@ -241,9 +252,32 @@ impl Desk {
             input: start.input,
             summary: row.summary.encode().map_err(retry)?,
         })));
-        let doubt = Doubt { shard, row: Some(row) };
+        if !opening.is_empty() {
+            let entries: Result<Vec<_>, _> = opening.iter().map(Entry::encode).collect();
+            let entries = entries.map_err(retry)?;
+            call.context().also(Change::Journal { run, from: 0, entries });
+        }
+        let doubt = Doubt { shard, row: Some(row), entries: opening };
         call.context().then(move || doubt.begun());
         reply(&Started { run, existing: false })
+    }
+
+    /// The entries that the journal of an execution begins with: what it keeps of its definition. All starts come through here.
+    fn opening(&self, start: &Start, started: i64) -> Result<Vec<Entry>, HandlerError> {
+        let inner = self.inner.upgrade().ok_or_else(gone)?;
+        let workflow = inner.workflow(&self.workflow.entity_type).ok_or_else(gone)?;
+        let definition = workflow.begin(&start.input, start.definition.as_ref())?;
+        let entry = |definition| Entry { at: started, event: Event::Defined { definition } };
+        Ok(definition.map(entry).into_iter().collect())
+    }
+
+    /// An execution cannot begin. A parent that waits for it is told; others are told at once.
+    fn refuse(call: &mut Call, start: &Start, refused: Failure) -> Result<Bytes, HandlerError> {
+        let Some(parent) = &start.parent else { return Err(HandlerError::Failed(refused)) };
+        let outcome = Outcome::Failure(refused);
+        let told = ChildEnded { run: parent.run, step: parent.step, outcome };
+        call.send(parent.address.clone(), METHOD_CHILD_ENDED, &told, None)?;
+        reply(&Started { run: parent.run, existing: false })
     }
 
     fn summary(&self, start: &Start, started: i64) -> Summary {
@@ -252,6 +286,7 @@ impl Desk {
             seed: rand::random(),
             deadline: timeout.map(|timeout| started.saturating_add(super::activity::millis(timeout))),
             parent: start.parent.clone(),
+            given: start.definition.as_deref().map(digest),
             ..Summary::default()
         }
     }
@@ -266,8 +301,10 @@ impl Desk {
         let started = to_millis(SystemTime::now());
         let anew = Some(Anew { input: start.input.clone(), started });
         let summary = Summary { anew, ..self.summary(&start, started) };
-        let begun = Entry { at: started, event: Event::Begun { input: start.input, from: row.run } };
-        let run = Self::renew(call, shard, lease, &row, &summary, &[begun])?;
+        let mut opening = self.opening(&start, started)?;
+        let begun = Event::Begun { input: start.input, from: row.run };
+        opening.insert(0, Entry { at: started, event: begun });
+        let run = Self::renew(call, shard, lease, &row, &summary, &opening)?;
         reply(&Started { run, existing: false })
     }
 
@@ -308,7 +345,8 @@ impl Desk {
             Duplicate::AfterEnd if row.phase.is_final() => return self.anew(call, start).await,
             Duplicate::Join | Duplicate::AfterFailure | Duplicate::AfterEnd => {}
         }
-        let ours = row.summary.parent == start.parent;
+        let ours = row.summary.parent == start.parent
+            && row.summary.given == start.definition.as_deref().map(digest);
         if ours && *row.summary.input(&row.input) == start.input {
             return reply(&Started { run: row.run, existing: true });
         }
@@ -383,6 +421,8 @@ impl Desk {
             Some(entries) => entries,
             None => inner.cause_of_failure(&row, &journal).unwrap_or(journal.len()),
         };
+        // An execution keeps the definition that it began with.
+        let keep = keep.max(Opening::of(&journal).entries);
         if keep > journal.len() {
             let readable = if unreadable.is_some() { "readable " } else { "" };
             let message =

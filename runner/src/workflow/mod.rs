@@ -40,13 +40,16 @@ mod steps;
 mod summary;
 mod tail;
 pub mod test;
+mod trace;
 mod tx;
 mod wait;
 mod waker;
 
+pub(crate) use child::Child;
 pub use child::Policy;
 pub use client::Client;
 pub use context::{About, Context, Gone};
+pub(crate) use definition::name_of;
 pub use definition::{Definition, Workflow};
 pub use door::Started;
 pub use executions::{Duplicate, Executions, Terms};

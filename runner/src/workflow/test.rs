@@ -19,9 +19,10 @@ use super::Workflow;
 use super::activity::{self, Activity, Failed, Next, millis};
 use super::context::{About, Context, Work};
 use super::function::{End, Function, Turn};
-use super::journal::{Entry, Event, Step, Why};
+use super::journal::{Entry, Event, Opening, Step, Why};
 use super::machine::Blocked;
 use super::tx::Tx;
+use crate::entity::HandlerError;
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{EntityAddress, EntityId, EntityType, Outcome, Snowflake, codec};
 use crate::shard::GroupName;
@@ -53,18 +54,35 @@ impl Recording {
     }
 }
 
+impl Recording {
+    /// How many entries it has.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing has happened in it.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// As it was when it had only so many entries.
+    #[must_use]
+    pub fn truncated(mut self, entries: usize) -> Self {
+        self.entries.truncate(entries);
+        self
+    }
+}
+
 /// Runs a recorded history against a workflow's code.
 ///
 /// # Errors
 /// Why an execution with this history would be blocked.
 pub fn replay(workflow: &dyn Workflow, recorded: &Recording) -> Result<(), Blocked> {
     let Recording { address, group, run, seed, started, input, entries } = recorded.clone();
-    let (input, began) = match entries.first() {
-        Some(Entry { at, event: Event::Begun { input, .. } }) => (input.clone(), *at),
-        _ => (input, started),
-    };
-    let mut function =
-        Function::new(workflow, About { address, group, run, seed }, input, began, &entries, || {});
+    let opening = Opening::of(&entries);
+    let (input, began) = opening.begun.unwrap_or((input, started));
+    let about = About { address, group, run, seed, definition: opening.definition };
+    let mut function = Function::new(workflow, about, input, began, &entries, || {});
     let mut turn = function.turn();
     for entry in entries {
         if turn != Turn::Waiting {
@@ -88,6 +106,7 @@ pub struct Test {
     /// What happens from outside, by when, in milliseconds after the start.
     outside: BTreeMap<(i64, usize), Event>,
     most: usize,
+    definition: Option<Bytes>,
 }
 
 /// How a test ended.
@@ -132,6 +151,7 @@ impl Test {
             children: HashMap::new(),
             outside: BTreeMap::new(),
             most: 100_000,
+            definition: None,
         }
     }
 
@@ -140,6 +160,12 @@ impl Test {
     pub fn child(mut self, workflow: impl Workflow) -> Self {
         self.children.insert(workflow.definition().entity_type.clone(), Arc::new(workflow));
         self
+    }
+
+    /// With a definition, for a workflow that takes it from the start.
+    #[must_use]
+    pub fn definition(self, definition: Bytes) -> Self {
+        Self { definition: Some(definition), ..self }
     }
 
     /// Sends a signal when so much time has passed.
@@ -246,6 +272,14 @@ impl<'a> Run<'a> {
         let unread = std::mem::take(&mut self.history);
         self.due.clear();
         self.again.clear();
+        let given = self.test.definition.as_ref().filter(|_| Arc::ptr_eq(self.workflow, &self.test.workflow));
+        let kept = match self.workflow.begin(&input, given) {
+            Ok(kept) => kept,
+            Err(HandlerError::Failed(refused)) => {
+                return Ok(Turn::Ended(End::Failed(Outcome::Failure(refused))));
+            }
+            Err(HandlerError::Retry(error)) => return Err(Error::Panicked(error)),
+        };
         let definition = self.workflow.definition();
         let about = About {
             address: EntityAddress {
@@ -255,9 +289,17 @@ impl<'a> Run<'a> {
             group: definition.group.clone(),
             run: Snowflake::new(self.start),
             seed: 0,
+            definition: kept.clone(),
         };
         let mut function = Function::new(self.workflow.as_ref(), about, input, self.now, &[], || {});
         let mut turn = function.turn();
+        if let Some(definition) = kept {
+            let event = Event::Defined { definition };
+            match turn {
+                Turn::Waiting => turn = self.tell(&mut function, event),
+                _ => self.history.push(Entry { at: self.now, event }),
+            }
+        }
         for entry in unread {
             if let (Event::Signal { .. }, Turn::Waiting) = (&entry.event, &turn) {
                 turn = self.tell(&mut function, entry.event);
