@@ -5,6 +5,7 @@
 //! only door to the database, [`egress`] the only way to services outside. An [`mod@entity`] handles messages, and a [`client`] sends them. A
 //! [`mod@workflow`] takes steps, and remembers them.
 
+pub mod admin;
 pub mod client;
 pub mod cluster;
 pub mod cron;

@@ -151,11 +151,16 @@ impl Node {
         };
         let entities = entity::Options {
             metrics: Some(entity::Metrics::new(&metrics)?),
-            traces: options.traces,
+            traces: options.traces.clone(),
             ..options.entities
         };
+        let executions = workflow::Options {
+            metrics: Some(workflow::Metrics::new(&metrics)?),
+            traces: options.traces,
+            ..options.workflows
+        };
         let host = Host::new(Arc::clone(&store), ids, entities);
-        let workflows = workflow::Host::new(Arc::clone(&store), host.clone(), options.workflows);
+        let workflows = workflow::Host::new(Arc::clone(&store), host.clone(), executions);
         let peers = Peers::new(identity.clone(), credential, options.transport.clone());
         let epochs = Arc::new(Arc::clone(&store));
         let timing = options.ownership.timing;

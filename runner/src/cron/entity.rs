@@ -11,7 +11,7 @@ use super::book::{Book, Job, Target, Tick};
 use super::{CRON, InvalidSchedule, SCHEDULED, cron_type};
 use crate::entity::{
     Access, Call, Context, Definition, Entity, Handler, HandlerError, InvalidDefinition, Method, Never,
-    StateType, Visibility,
+    Reserved, StateType, Visibility,
 };
 use crate::message::EntityAddress;
 use crate::shard::GroupName;
@@ -43,6 +43,10 @@ impl CronEntity {
 }
 
 impl Entity for CronEntity {
+    fn reserved(&self) -> Option<Reserved> {
+        Some(Reserved::new())
+    }
+
     fn definition(&self) -> &Definition {
         &self.0
     }

@@ -57,6 +57,9 @@ impl Registry {
     ) -> Result<(), InvalidDefinition> {
         let definition = entity.definition();
         definition.check()?;
+        if entity.reserved().is_none() {
+            definition.check_name()?;
+        }
         let entity_type = definition.entity_type.clone();
         let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
         let kind = Kind {

@@ -61,6 +61,11 @@ pub(crate) fn name_of(entity_type: &EntityType) -> &str {
     name.strip_prefix(PREFIX).unwrap_or(name)
 }
 
+/// Whether a type is one of executions, and none of entities.
+pub(crate) fn is_execution(entity_type: &EntityType) -> bool {
+    entity_type.as_str().starts_with(PREFIX)
+}
+
 /// A type of workflow.
 pub trait Workflow: Send + Sync + 'static {
     /// What it is called and where its executions live.

@@ -48,6 +48,15 @@ pub enum Blocked {
     /// What the execution keeps of its definition cannot be used.
     #[error("{0}: deploy a release that can use it, and retry")]
     Undefined(String),
+    /// The journal is as long as it may be.
+    #[error(
+        "the journal has {longest} entries, which is as many as the setting for the longest history allows: let the workflow \
+         continue as new (`continue_as_new`) before that, or raise the setting, and retry"
+    )]
+    TooLong {
+        /// How many there may be.
+        longest: i64,
+    },
     /// An entry of the journal cannot be read.
     #[error(
         "entry {place} of the journal cannot be read ({why}): deploy the release that wrote it or a later one and retry, or reset \
@@ -68,6 +77,7 @@ impl Blocked {
             Self::Mismatch { .. } | Self::NotAsked { .. } => "NonDeterministic",
             Self::Foreign => "ForeignWake",
             Self::Undefined(_) => "UnusableDefinition",
+            Self::TooLong { .. } => "HistoryTooLong",
             Self::Unreadable { .. } => "UnreadableJournal",
         }
     }

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::definition::name_of;
 use super::driver::look_at;
@@ -15,12 +16,12 @@ use super::trace::Trace;
 use super::{Host, Report};
 use crate::entity;
 use crate::message::codec::time::to_millis;
-use crate::message::{EntityAddress, EntityId, EntityType, Failure, Outcome, Snowflake};
+use crate::message::{EntityAddress, EntityId, EntityType, Failure, Outcome, Snowflake, codec};
 use crate::shard::GroupName;
 use crate::store::{self, Cursor, Filter, Phase, Store, StoredExecution};
 
 /// Which executions to list.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Select {
     /// Only of this workflow.
     pub workflow: Option<String>,
@@ -29,8 +30,10 @@ pub struct Select {
     /// Only in one of these phases; in any if there are none.
     pub phases: Vec<Phase>,
     /// Only those that began at this time or later.
+    #[serde(default, with = "codec::time")]
     pub since: Option<SystemTime>,
     /// Only those that began before this time.
+    #[serde(default, with = "codec::time")]
     pub until: Option<SystemTime>,
 }
 
@@ -131,7 +134,7 @@ impl Host {
         Ok((page.into_iter().map(describe).collect(), next))
     }
 
-    async fn page(
+    pub(super) async fn page(
         &self,
         select: &Select,
         after: Option<Cursor>,
