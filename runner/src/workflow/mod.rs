@@ -64,3 +64,8 @@ pub use steps::{Acting, ChildStep, Error, Step, Steps, attempted};
 pub use summary::Problem;
 pub use tx::{SqliteTx, Tx};
 pub use wait::{Cancelled, Either, Promised, Signalled, join, join_all, select};
+
+/// The examples of the guide, which are compiled with those of the code.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/workflows.md")]
+struct Guide;
