@@ -19,6 +19,7 @@ pub mod lease;
 pub mod message;
 pub mod shard;
 pub mod singleton;
+pub mod steps;
 pub mod store;
 pub mod trace;
 pub mod transport;

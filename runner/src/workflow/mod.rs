@@ -42,10 +42,12 @@ mod steps;
 mod summary;
 mod tail;
 pub mod test;
+mod trace;
 mod tx;
 mod wait;
 mod waker;
 
+pub(crate) use child::Child;
 pub use child::Policy;
 pub use client::Client;
 pub use context::{About, Context, Gone};

@@ -258,7 +258,7 @@ impl<W: Execute> ChildStep<W> {
             let input = codec::encode(input).map_err(|error| malformed(&error))?;
             let address =
                 EntityAddress { entity_type: definition.entity_type, id: context.about().address.id.clone() };
-            let (group, policy) = (definition.group, Policy::default());
+            let (group, policy) = (Some(definition.group), Policy::default());
             Ok(Child { address, named: false, group, input: input.into(), policy })
         });
         Self { context: context.clone(), child, gives: PhantomData }

@@ -33,6 +33,9 @@ pub(crate) struct Start {
     pub(in crate::workflow) parent: Option<Parent>,
     #[serde(default)]
     pub(in crate::workflow) duplicate: Duplicate,
+    /// The definition, if the start brings it along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::workflow) definition: Option<Bytes>,
 }
 
 impl Start {
