@@ -175,7 +175,7 @@ impl Desk {
             // What keeps another runner from taking a message comes as the end of it.
             Delivered::Ended(outcome) => problem::reply(outcome).map(|_| id)?,
         };
-        Ok(asked.persisted.then(|| RequestId { group: asked.group, slot, id }))
+        Ok(asked.persisted.then_some(RequestId { group: asked.group, slot, id }))
     }
 
     pub(super) fn overdue(&self, what: &str) -> Problem {

@@ -217,7 +217,7 @@ fn called(desk: &Desk, definition: &Definition, name: &str, method: &Method) -> 
 
 /// A start of a workflow.
 fn started(desk: &Desk, name: &str) -> Value {
-    let input = desk.schemas.workflow(name).unwrap_or_else(|| json!(true));
+    let input = desk.schemas.workflow(name).unwrap_or(json!(true));
     let start = json!({
         "type": "object",
         "properties": {
