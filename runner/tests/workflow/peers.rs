@@ -49,21 +49,24 @@ on_both_stores!(
     hundreds_of_timers_of_one_execution_fire_once_each,
 );
 
-/// Remembers who called, in the order in which they did.
-#[entity(state = Vec<(String, u32)>)]
+/// Who called, in the order in which they did.
+#[derive(Default, Serialize, Deserialize)]
+struct Heard(Vec<(String, u32)>);
+
+#[entity(state = Heard)]
 struct Listener;
 
 #[entity_impl]
 impl Listener {
     #[rpc(persisted)]
-    pub async fn hear(&self, heard: &mut Vec<(String, u32)>, call: (String, u32)) -> Result<(), Never> {
-        heard.push(call);
+    pub async fn hear(&self, heard: &mut Heard, call: (String, u32)) -> Result<(), Never> {
+        heard.0.push(call);
         Ok(())
     }
 
     #[rpc]
-    pub async fn all(&self, heard: &Vec<(String, u32)>) -> Result<Vec<(String, u32)>, Never> {
-        Ok(heard.clone())
+    pub async fn all(&self, heard: &Heard) -> Result<Vec<(String, u32)>, Never> {
+        Ok(heard.0.clone())
     }
 }
 
