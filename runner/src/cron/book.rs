@@ -18,6 +18,9 @@ pub(super) struct Job {
     pub(super) doing: Doing,
     /// Whether it rests; none if that is to stay as it is.
     pub(super) suspended: Option<bool>,
+    /// Whether it is there only while somebody declares it.
+    #[serde(default)]
+    pub(super) declared: bool,
 }
 
 /// What each tick is.
@@ -128,6 +131,11 @@ impl Book {
     /// Forgets everything but that there was something. Ticks that are under way count no more.
     pub(super) fn remove(&mut self) {
         *self = Self { generation: self.generation + 1, ..Self::default() };
+    }
+
+    /// Whether it is there only while somebody declares it.
+    pub(super) fn is_declared(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.declared)
     }
 
     fn arm(&mut self, schedule: &Schedule, after: DateTime<Utc>) -> Option<Tick> {
@@ -255,6 +263,7 @@ mod tests {
             catch_up: CatchUp { policy: Policy::All, ..CatchUp::default() },
             doing: Doing::Message(target("m")),
             suspended: None,
+            declared: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A cron as an entity.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -8,6 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::book::{Book, Due, Job, Target, Tick};
+use super::declared::{Declarations, Standing};
 use super::run::{self, Told};
 use super::runs::{Ended, Run};
 use super::{CRON, InvalidSchedule, SCHEDULED, cron_type};
@@ -26,11 +28,17 @@ pub(super) const STATUS: &str = "status";
 pub(super) const ENDED: &str = "ended";
 const TICK: &str = "tick";
 
+/// When a cron that is not declared looks again whether it is.
+const LATER: Duration = Duration::from_secs(5);
+
 /// The type of the crons of one group.
-pub(super) struct CronEntity(Definition);
+pub(super) struct CronEntity {
+    definition: Definition,
+    declarations: Arc<Declarations>,
+}
 
 impl CronEntity {
-    pub(super) fn new(group: GroupName) -> Result<Self, InvalidDefinition> {
+    pub(super) fn new(group: GroupName, declarations: &Arc<Declarations>) -> Result<Self, InvalidDefinition> {
         let changes = Method::persisted().with_state(Access::Write).visible_to(Visibility::Protected);
         let definition =
             Definition { state: Some(StateType::of::<Book>()), ..Definition::new(cron_type(&group)?) }
@@ -43,7 +51,8 @@ impl CronEntity {
                 .method(STATUS, Method::volatile().with_state(Access::Read).visible_to(Visibility::Protected))
                 // A tick that was given up would be the last one.
                 .method(TICK, changes.visible_to(Visibility::Private).attempts(usize::MAX));
-        Ok(Self(Definition { group, ..definition }))
+        let definition = Definition { group, ..definition };
+        Ok(Self { definition, declarations: Arc::clone(declarations) })
     }
 }
 
@@ -53,24 +62,24 @@ impl Entity for CronEntity {
     }
 
     fn definition(&self) -> &Definition {
-        &self.0
+        &self.definition
     }
 
     fn activate<'a>(&'a self, _: &'a EntityAddress) -> BoxFuture<'a, Result<Arc<dyn Handler>, HandlerError>> {
-        let handler: Arc<dyn Handler> = Arc::new(CronHandler);
+        let handler: Arc<dyn Handler> = Arc::new(CronHandler(Arc::clone(&self.declarations)));
         std::future::ready(Ok(handler)).boxed()
     }
 }
 
-struct CronHandler;
+struct CronHandler(Arc<Declarations>);
 
 impl Handler for CronHandler {
     fn handle<'a>(&'a self, call: &'a mut Call) -> BoxFuture<'a, Result<Bytes, HandlerError>> {
-        async move { handle(call) }.boxed()
+        async move { handle(call, &self.0) }.boxed()
     }
 }
 
-fn handle(call: &mut Call) -> Result<Bytes, HandlerError> {
+fn handle(call: &mut Call, declarations: &Declarations) -> Result<Bytes, HandlerError> {
     let now = Utc::now();
     match call.method() {
         SET => {
@@ -107,6 +116,22 @@ fn handle(call: &mut Call) -> Result<Bytes, HandlerError> {
         TICK => {
             let tick = call.input::<Tick>()?;
             let (context, book) = call.writing::<Book>()?;
+            if book.is_declared() {
+                match declarations.standing(context.address().id.as_str(), Instant::now()) {
+                    Standing::Declared => {}
+                    Standing::Missing => {
+                        // The tick stays owed.
+                        let (address, later) = (context.address().clone(), SystemTime::now() + LATER);
+                        context.send_to(address, TICK, &tick, Some(later))?;
+                        return call.answer::<_, Never>(Ok(()));
+                    }
+                    Standing::Gone => {
+                        tracing::info!(cron = %context.address().id, "removed: it is not declared any more");
+                        book.remove();
+                        return call.answer::<_, Never>(Ok(()));
+                    }
+                }
+            }
             // A later release may have written what this one cannot read: another runner can.
             let due = book.tick(tick, now).map_err(|error| HandlerError::Retry(error.to_string()))?;
             see_to(context, due)?;

@@ -14,6 +14,7 @@
 //! is silent until time has caught up; to begin anew, remove and register it.
 
 mod book;
+mod declared;
 mod entity;
 mod field;
 mod function;
@@ -31,6 +32,7 @@ use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 
 use self::book::{Doing, Job, Target};
+use self::declared::Declarations;
 use self::function::Functions;
 use crate::client::{Call, EntityClient, Router, Runtime};
 use crate::entity::{InvalidDefinition, Never};
@@ -62,6 +64,7 @@ pub struct Cron {
     schedule: Schedule,
     catch_up: CatchUp,
     suspended: Option<bool>,
+    declared: bool,
 }
 
 /// What a tick does.
@@ -129,7 +132,7 @@ impl Cron {
 
     fn with(name: &str, group: GroupName, schedule: Schedule, work: Work) -> Self {
         let catch_up = CatchUp::default();
-        Self { name: name.to_owned(), group, work, schedule, catch_up, suspended: None }
+        Self { name: name.to_owned(), group, work, schedule, catch_up, suspended: None, declared: false }
     }
 
     /// What becomes of ticks that nobody could see to in time. By default the last one of a day is made up for.
@@ -156,6 +159,13 @@ impl Cron {
     #[must_use]
     pub fn suspended(self, suspended: bool) -> Self {
         Self { suspended: Some(suspended), ..self }
+    }
+
+    /// It is there for as long as somebody declares it: once its runner knows what is declared ([`Crons::declare`]), it ticks only while
+    /// it is, and is removed when it has not been for ten minutes.
+    #[must_use]
+    pub fn declared(self) -> Self {
+        Self { declared: true, ..self }
     }
 
     /// What tells it from others of its shard group.
@@ -211,18 +221,20 @@ pub struct Crons {
     router: Arc<dyn Router>,
     group: GroupName,
     functions: Arc<Functions>,
+    declarations: Arc<Declarations>,
 }
 
 impl Crons {
     /// The crons of the default group. Their entities are registered for every group that there is.
     pub(crate) fn new(runtime: &impl Runtime, groups: &[GroupName]) -> Result<Self, InvalidDefinition> {
         let functions = Arc::new(Functions::default());
+        let declarations = Arc::new(Declarations::default());
         for group in groups {
-            runtime.register_entity(Arc::new(entity::CronEntity::new(group.clone())?))?;
+            runtime.register_entity(Arc::new(entity::CronEntity::new(group.clone(), &declarations)?))?;
             runtime.register_entity(Arc::new(run::RunEntity::new(group.clone())?))?;
             runtime.register_entity(Arc::new(function::FunctionEntity::new(group.clone(), &functions)?))?;
         }
-        Ok(Self { router: runtime.router(), group: GroupName::default(), functions })
+        Ok(Self { router: runtime.router(), group: GroupName::default(), functions, declarations })
     }
 
     /// Those of another shard group.
@@ -237,7 +249,7 @@ impl Crons {
     /// # Errors
     /// [`Error`] says what is wrong with it, or that it could not be stored.
     pub async fn register(&self, cron: Cron) -> Result<(), Error> {
-        let Cron { name, group, work, schedule, catch_up, suspended } = cron;
+        let Cron { name, group, work, schedule, catch_up, suspended, declared } = cron;
         let id = self.id(&name)?;
         let doing = match work {
             Work::Runs(task, concurrency) => Doing::Runs { task, concurrency },
@@ -260,8 +272,15 @@ impl Crons {
             catch_up,
             doing,
             suspended,
+            declared,
         };
         self.in_group(group).call::<()>(&name, entity::SET, &job).await
+    }
+
+    /// These crons are declared, and no others, as far as this runner knows. It matters to those that are there only while they are
+    /// ([`Cron::declared`]).
+    pub fn declare(&self, names: impl IntoIterator<Item = String>) {
+        self.declarations.set(names.into_iter().collect());
     }
 
     /// Lets a cron rest: ticks that pass meanwhile are left out for good. One that is not there is left alone.

@@ -22,7 +22,8 @@ pub(super) fn cron(name: &str, spec: &CronJobSpec) -> Result<Cron, Vec<Fault>> {
         };
         return Ok(Cron::tracked(name, schedule, task, concurrency)
             .catch_up(catch_up(spec))
-            .suspended(spec.suspend));
+            .suspended(spec.suspend)
+            .declared());
     }
     Err(faults.into_list())
 }

@@ -197,17 +197,20 @@ impl Keeper {
     }
 
     async fn crons(&self, kept: &mut Kept, set: &Set, problems: &mut Vec<Problem>) {
-        let unreachable = |error: &crate::cron::Error| {
+        let failed = |error: &crate::cron::Error| {
             let mut message = error.to_string();
             if let Some(source) = std::error::Error::source(error) {
                 message = format!("{message}: {source}");
             }
             vec![Fault { path: "spec".to_owned(), reason: "Unreachable", message }]
         };
+        let unreadable = set.unreadable.iter().filter(|problem| problem.kind == Kind::CronJob);
+        let names = set.crons.keys().cloned().chain(unreadable.map(|problem| problem.name.clone()));
+        self.node.crons().declare(names);
         for name in gone(&kept.crons, &set.crons, Kind::CronJob, set) {
             match self.node.crons().remove(&name).await {
                 Ok(()) => drop(kept.crons.remove(&name)),
-                Err(error) => problems.extend(told(Kind::CronJob, &name, 0, unreachable(&error))),
+                Err(error) => problems.extend(told(Kind::CronJob, &name, 0, failed(&error))),
             }
         }
         for (name, declared) in &set.crons {
@@ -215,7 +218,7 @@ impl Keeper {
                 continue;
             }
             let registered = match cron::cron(name, &declared.spec) {
-                Ok(cron) => self.node.register_cron(cron).await.map_err(|error| unreachable(&error)),
+                Ok(cron) => self.node.register_cron(cron).await.map_err(|error| failed(&error)),
                 Err(faults) => Err(faults),
             };
             match registered {

@@ -15,6 +15,7 @@ use crate::shard::{GroupName, Member, ShardMap};
 use crate::store::Retention;
 use crate::trace::Endpoint;
 use crate::transport::Address;
+use crate::workflow;
 
 /// Where what must last is kept.
 #[derive(Debug, Clone)]
@@ -80,6 +81,8 @@ pub struct Settings {
     pub drain: Duration,
     /// How it runs entities.
     pub entities: entity::Options,
+    /// How many entries the history of an execution may have.
+    pub longest_history: u32,
     /// When what has ended is deleted.
     pub upkeep: Upkeep,
 }
@@ -155,6 +158,8 @@ impl Settings {
             timing,
             drain: env.duration("CLEAT_DRAIN_TIMEOUT", Duration::from_secs(30))?,
             entities: env.entities()?,
+            longest_history: env
+                .number("CLEAT_WORKFLOW_LONGEST_HISTORY", workflow::Options::default().longest_history)?,
             upkeep: Upkeep { retention: env.retention()?, ..Upkeep::default() },
         })
     }

@@ -2,26 +2,31 @@
 
 use std::sync::Arc;
 
+use cleat_crds::entity_type::{Method, Shape};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::part::{Part, Place, Port};
 use super::{GatewayAuth, Refused};
 use crate::definitions::kubernetes::KubernetesSecrets;
-use crate::definitions::{self, Keeper, Kind, Serving, Written};
+use crate::definitions::{self, Keeper, Kind, Serving, Set, Written};
 use crate::egress::{self, Addresses, Allow, Egress, Fixed, Secrets};
 use crate::gateway::{self, Guard};
+use crate::message::EntityType;
 use crate::workflow::{self, Runtime};
 use crate::{admin, entity};
 
 /// The parts, in the order in which they are started. They end in the opposite one.
 pub(super) fn parts() -> [Part; 3] {
     let (told, tell) = watch::channel(admin::Definitions::default());
+    let (sets, declared) = watch::channel(None);
+    let schemas = Schemas(declared);
     [
-        Part { name: "definitions", start: Box::new(move |place| declare(place, told).boxed()) },
+        Part { name: "definitions", start: Box::new(move |place| declare(place, sets, told).boxed()) },
         Part { name: "admin port", start: Box::new(move |place| administer(place, tell).boxed()) },
-        Part { name: "gateway", start: Box::new(|place| open(place).boxed()) },
+        Part { name: "gateway", start: Box::new(move |place| open(place, schemas).boxed()) },
     ]
 }
 
@@ -33,7 +38,11 @@ fn idle(place: Place) -> Task {
 }
 
 /// Serves what is declared for the Cluster.
-async fn declare(place: Place, told: watch::Sender<admin::Definitions>) -> Result<Task, Refused> {
+async fn declare(
+    place: Place,
+    sets: watch::Sender<Option<Set>>,
+    told: watch::Sender<admin::Definitions>,
+) -> Result<Task, Refused> {
     // What is there before anything is declared is compiled in.
     let natives: Vec<String> = place.node.workflows().types().iter().map(native).collect();
     let egress = egress(&place).await?;
@@ -44,7 +53,7 @@ async fn declare(place: Place, told: watch::Sender<admin::Definitions>) -> Resul
         return Ok(idle(place));
     };
     let (client, namespace) = (access.client()?, access.namespace().to_owned());
-    let (sets, declared) = watch::channel(None);
+    let declared = sets.subscribe();
     Ok(async move {
         let watching = definitions::kubernetes::watch(client, &namespace, &cluster, sets, place.stop.clone());
         let telling = async {
@@ -127,7 +136,7 @@ async fn administer(place: Place, definitions: watch::Receiver<admin::Definition
 }
 
 /// Serves the gateway, if there is one.
-async fn open(place: Place) -> Result<Task, Refused> {
+async fn open(place: Place, schemas: Schemas) -> Result<Task, Refused> {
     let Some(listener) = place.listener(Port::Gateway) else { return Ok(idle(place)) };
     let guard: Arc<dyn Guard> = match (place.settings.gateway_auth, &place.access) {
         (GatewayAuth::Kubernetes, Some(access)) => Arc::new(gateway::kubernetes::Kubernetes::new(
@@ -139,5 +148,40 @@ async fn open(place: Place) -> Result<Task, Refused> {
     };
     let metrics = gateway::Metrics::new(&place.metrics)?;
     let server = gateway::Server::new(gateway::Options::default(), place.node.clone(), guard, metrics);
+    let server = server.with_schemas(Arc::new(schemas));
     Ok(server.serve(listener, place.stop.clone()).boxed())
+}
+
+/// The JSON schemas of what is declared.
+struct Schemas(watch::Receiver<Option<Set>>);
+
+impl Schemas {
+    fn method(
+        &self,
+        entity_type: &EntityType,
+        method: &str,
+        shape: fn(&Method) -> Option<&Shape>,
+    ) -> Option<Value> {
+        let set = self.0.borrow();
+        let declared = set.as_ref()?.entities.get(entity_type.as_str())?;
+        schema(shape(declared.spec.methods.iter().find(|known| known.name == method)?))
+    }
+}
+
+fn schema(shape: Option<&Shape>) -> Option<Value> {
+    shape?.schema.as_ref().map(|schema| Value::Object(schema.0.clone()))
+}
+
+impl gateway::Schemas for Schemas {
+    fn input(&self, entity_type: &EntityType, method: &str) -> Option<Value> {
+        self.method(entity_type, method, |method| method.input.as_ref())
+    }
+
+    fn output(&self, entity_type: &EntityType, method: &str) -> Option<Value> {
+        self.method(entity_type, method, |method| method.output.as_ref())
+    }
+
+    fn workflow(&self, name: &str) -> Option<Value> {
+        schema(self.0.borrow().as_ref()?.workflows.get(name)?.spec.input.as_ref())
+    }
 }

@@ -23,6 +23,7 @@ use crate::store::sqlite::{self, SqliteStore};
 use crate::store::{self, Store};
 use crate::trace::{self, Exporter, Recorder};
 use crate::transport::Address;
+use crate::workflow;
 
 /// A runner at work.
 pub(super) struct Started {
@@ -118,6 +119,10 @@ pub(super) async fn start(
     let cluster = settings.cluster_uid.clone().unwrap_or_else(|| "local".to_owned());
     let options = cluster::Options {
         entities: settings.entities.clone(),
+        workflows: workflow::Options {
+            longest_history: settings.longest_history,
+            ..workflow::Options::default()
+        },
         singletons: singleton::Options::default(),
         upkeep: Some(settings.upkeep),
         version: version.into(),

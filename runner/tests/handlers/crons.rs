@@ -19,6 +19,7 @@ on_both_stores!(
     replace_stops_the_run_before,
     buffer_one_lets_one_wait,
     a_workflow_is_followed_to_its_end,
+    a_cron_that_was_deleted_while_nobody_looked_ticks_no_more,
     a_cron_that_is_wrong_goes_on_as_it_was_and_one_that_is_deleted_ends,
 );
 
@@ -187,4 +188,20 @@ async fn a_cron_that_is_wrong_goes_on_as_it_was_and_one_that_is_deleted_ends(pla
     crons.status("and on", |status| status.fired > fired).await;
     crons.world.keeper.apply(&Set::default()).await;
     assert_eq!(crons.world.node.crons().status("beat").await.unwrap(), None);
+}
+
+async fn a_cron_that_was_deleted_while_nobody_looked_ticks_no_more(place: Place) {
+    let Crons { world, gate } = Crons::new(place, "Forbid").await;
+    gate.permits.add_permits(1000);
+    // The next runner is not told of a deletion: it finds something that nobody declares.
+    let world = world.restart().await;
+    world.keeper.apply(&Set::default()).await;
+    let crons = Crons { world, gate };
+    let missed = |status: &Status| {
+        status.next.is_some_and(|next| chrono::Utc::now() - next > chrono::TimeDelta::seconds(3))
+    };
+    let status = crons.status("a tick is not seen to", missed).await;
+    // Declared again, it makes up for what it owes.
+    crons.apply(&spec("Forbid", "* * * * * *")).await;
+    crons.status("it goes on", |now| now.fired > status.fired).await;
 }
