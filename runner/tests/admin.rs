@@ -193,7 +193,7 @@ async fn executions_are_started_once_told_things_followed_and_described() {
     assert_eq!((other.code(), reason(&other)), (Code::AlreadyExists, "KeyReused"));
     let execution = begun.execution.unwrap();
     let Some(Change::Changed(changed)) = next(&mut changes).await.what else { panic!("nothing changed") };
-    assert_eq!(changed.executions, [execution.clone()]);
+    assert_eq!(changed.executions, std::slice::from_ref(&execution));
 
     // Twice with the same key is one signal.
     let signal =
