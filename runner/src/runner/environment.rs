@@ -126,7 +126,7 @@ pub(super) fn groups(text: &str, shards: u16) -> Result<Vec<(GroupName, u16)>, S
 }
 
 /// `500ms`, `5s`, `2m`, `24h`.
-fn duration(text: &str) -> Result<Duration, &'static str> {
+pub(crate) fn duration(text: &str) -> Result<Duration, &'static str> {
     const WRONG: &str = "a duration is a number with ms, s, m or h, such as 500ms or 24h";
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or(WRONG)?;
     let (number, unit) = text.split_at(digits);

@@ -32,6 +32,11 @@ pub trait Steps: Clone + Send + Sync + 'static {
         self.context().sleep(duration)
     }
 
+    /// The same with a name, for those who look on.
+    fn sleep_named(&self, name: &str, duration: Duration) -> impl Future<Output = ()> + Send + use<Self> {
+        self.context().sleep_named(name, duration)
+    }
+
     /// Waits until a time, which may have passed.
     fn sleep_until(&self, time: SystemTime) -> impl Future<Output = ()> + Send + use<Self> {
         self.context().sleep_until(time)
@@ -362,7 +367,7 @@ pub fn attempted<T: Serialize, E: Refusal>(result: Result<T, E>, last: bool) -> 
         Err(error) => Err(match error.into_handler_error() {
             HandlerError::Failed(failure) if last || E::CONSIDERED => Failed::Final(failure),
             HandlerError::Failed(failure) => Failed::Again(failure),
-            HandlerError::Retry(error) => Failed::retry(error),
+            HandlerError::Retry(error) | HandlerError::RetryAfter(error, _) => Failed::retry(error),
         }),
     }
 }
