@@ -4,7 +4,6 @@
 #[path = "workflow/doomed.rs"]
 mod doomed;
 #[path = "egress/service.rs"]
-#[allow(dead_code, reason = "not every program of tests needs all of it")]
 mod service;
 #[path = "workflow/world.rs"]
 #[allow(dead_code, reason = "not every program of tests needs all of it")]

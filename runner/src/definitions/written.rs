@@ -1,5 +1,7 @@
 //! Workflows that are written as steps, served by a node.
 
+use std::sync::Arc;
+
 use cleat_crds::workflow_type::WorkflowTypeSpec;
 
 use super::{Fault, Set, Workflows};
@@ -41,9 +43,16 @@ impl Workflows for Written {
         })
     }
 
+    /// Executions that have begun go on, and can be told things; none begins any more.
     fn withdraw(&self, name: &str) {
-        if let Ok(definition) = workflow::Definition::new(name) {
-            self.node.workflows().close(&definition);
+        let named = workflow::Definition::new(name).ok();
+        let Some(definition) = named.and_then(|named| self.node.workflows().definition(&named.entity_type))
+        else {
+            return;
+        };
+        let withdrawn = steps::Written::withdrawn(definition, self.reach.clone());
+        if let Err(error) = self.node.workflows().register(Arc::new(withdrawn)) {
+            tracing::error!(name, error = &error as &dyn std::error::Error, "a workflow is not withdrawn");
         }
     }
 }

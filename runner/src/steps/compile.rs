@@ -6,13 +6,15 @@ use std::sync::Arc;
 use cleat_cel::{Type, parse};
 use cleat_crds::Step as Written;
 use cleat_crds::step::ACTIONS;
+use serde_json::Value;
 
 use super::definition::MAX_SIZE;
 use super::fault::{DUPLICATE_STEP, INVALID_SCHEMA, INVALID_STEP, TOO_DEEP, TOO_LARGE, UNKNOWN_FIELD};
 use super::names::{Names, within};
 use super::program::{Action, Block, Program, Step};
-use super::world::{World, schema};
+use super::world::World;
 use super::{Definition, Fault, Invalid, cycle};
+use crate::handler::Schema;
 
 /// How deep blocks may be nested.
 pub const MAX_DEPTH: usize = 8;
@@ -82,11 +84,12 @@ impl Compiler<'_> {
     }
 
     fn input(&mut self, definition: &Definition) -> Type {
-        let Some(schema) = schema(definition.input.as_ref()) else { return Type::Dyn };
-        if let Err(error) = jsonschema::validator_for(&schema) {
+        let schema = definition.input.as_ref().and_then(|input| input.schema.as_ref());
+        let Some(schema) = schema else { return Type::Dyn };
+        if let Err(error) = Schema::compile(schema) {
             self.fault("spec.input.schema", INVALID_SCHEMA, format!("this is no JSON schema: {error}"));
         }
-        Type::from_schema(&schema)
+        Type::from_schema(&Value::Object(schema.0.clone()))
     }
 
     /// Notes where steps are, and refuses what is too much to look at.

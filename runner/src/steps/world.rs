@@ -8,7 +8,9 @@ use cleat_crds::workflow_type::WorkflowTypeSpec;
 use serde_json::{Map, Value};
 
 use super::cycle;
+use crate::definitions::Set;
 use crate::entity;
+use crate::handler::Natives;
 
 /// The entities and workflows that a definition is checked against.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +45,24 @@ const STREAMS: &str = "its reply is a stream";
 const PRIVATE: &str = "it is private";
 
 impl World {
+    /// What is declared and what is compiled in.
+    pub fn of(set: &Set, natives: &Natives) -> Self {
+        let mut world = Self::default();
+        for (name, native) in natives {
+            world = match name.strip_prefix(crate::workflow::PREFIX) {
+                Some(name) => world.with_native_workflow(name),
+                None => world.with_native_entity(native.definition()),
+            };
+        }
+        for (name, declared) in &set.entities {
+            world = world.with_entity(name, &declared.spec);
+        }
+        for (name, declared) in &set.workflows {
+            world = world.with_workflow(name, &declared.spec);
+        }
+        world
+    }
+
     /// The same with one more type of entity.
     #[must_use]
     pub fn with_entity(mut self, name: &str, spec: &EntityTypeSpec) -> Self {
@@ -109,7 +129,7 @@ impl Method {
     }
 }
 
-pub(super) fn schema(shape: Option<&Shape>) -> Option<Value> {
+fn schema(shape: Option<&Shape>) -> Option<Value> {
     Some(Value::Object(shape?.schema.as_ref()?.0.clone()))
 }
 

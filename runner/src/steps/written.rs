@@ -8,14 +8,13 @@ use cleat_cel::Value;
 use cleat_crds::workflow_type::WorkflowTypeSpec;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use jsonschema::Validator;
 
 use super::definition::{Fingerprint, MAX_SIZE};
 use super::reach::Reach;
 use super::run::Run;
-use super::world::schema;
 use super::{Definition, Invalid, Program};
 use crate::entity::{HandlerError, InvalidDefinition};
+use crate::handler::Schema;
 use crate::message::codec;
 use crate::shard::GroupName;
 use crate::workflow::{self, Context, Planned, Workflow};
@@ -44,17 +43,26 @@ pub enum NotRegistered {
 /// An execution does what the definition said when it began, whatever becomes of the definition: it keeps it in its journal.
 pub struct Written {
     definition: workflow::Definition,
-    present: Option<Present>,
+    present: Present,
     reach: Reach,
     kept: Mutex<VecDeque<(Fingerprint, Arc<Program>)>>,
 }
 
-/// What executions that begin now do.
-struct Present {
+/// What executions do that begin now.
+enum Present {
+    /// What is declared.
+    Declared(Box<Declared>),
+    /// What their start says.
+    Inline,
+    /// Nothing: none begins any more.
+    Withdrawn,
+}
+
+struct Declared {
     bytes: Bytes,
     fingerprint: Fingerprint,
     program: Arc<Program>,
-    input: Option<Validator>,
+    input: Option<Schema>,
 }
 
 /// Serves a workflow that was written down, in place of what was served under this name before. Executions that have begun go on with what
@@ -100,15 +108,16 @@ impl Written {
             Ok(definition)
         };
         let bytes = written.encode().unwrap_or_default();
-        let input = schema(written.input.as_ref());
-        let present = Present {
+        let input = written.input.as_ref().and_then(|input| input.schema.as_ref());
+        let declared = Declared {
             fingerprint: Fingerprint::of(&bytes),
             bytes,
             program,
             // The definition was checked.
-            input: input.and_then(|schema| jsonschema::validator_for(&schema).ok()),
+            input: input.and_then(|schema| Schema::compile(schema).ok()),
         };
-        Ok(Self { definition: named()?, present: Some(present), reach, kept: Mutex::default() })
+        let present = Present::Declared(Box::new(declared));
+        Ok(Self { definition: named()?, present, reach, kept: Mutex::default() })
     }
 
     /// What runs executions whose start brings its steps along.
@@ -117,14 +126,21 @@ impl Written {
     /// None, as long as its name is one.
     pub fn inline(reach: Reach) -> Result<Self, InvalidDefinition> {
         let definition = workflow::Definition::new(INLINE)?;
-        Ok(Self { definition, present: None, reach, kept: Mutex::default() })
+        Ok(Self { definition, present: Present::Inline, reach, kept: Mutex::default() })
+    }
+
+    /// A workflow that is not declared any more: executions that have begun go on, and none begins.
+    pub fn withdrawn(definition: workflow::Definition, reach: Reach) -> Self {
+        Self { definition, present: Present::Withdrawn, reach, kept: Mutex::default() }
     }
 
     /// The program in the bytes that an execution keeps.
     fn program(&self, bytes: &Bytes) -> Result<Arc<Program>, HandlerError> {
         let fingerprint = Fingerprint::of(bytes);
-        if let Some(present) = self.present.as_ref().filter(|present| present.fingerprint == fingerprint) {
-            return Ok(Arc::clone(&present.program));
+        if let Present::Declared(declared) = &self.present
+            && declared.fingerprint == fingerprint
+        {
+            return Ok(Arc::clone(&declared.program));
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, program)) = kept.iter().find(|(known, _)| *known == fingerprint) {
@@ -160,29 +176,34 @@ impl Workflow for Written {
             );
             return Err(HandlerError::failed("InputTooLarge", message));
         }
+        let name = self.definition.name();
         match (&self.present, given) {
-            (Some(present), None) => {
+            (Present::Declared(declared), None) => {
                 let input = codec::to_json(input)?;
-                let faults = present.input.iter().flat_map(|schema| schema.iter_errors(&input));
-                let faults: Vec<_> = faults.map(|fault| told(&fault)).collect();
-                if faults.is_empty() {
-                    return Ok(Some(present.bytes.clone()));
-                }
-                Err(HandlerError::failed("InvalidInput", faults.join("; ")))
+                let checked = declared.input.as_ref().map_or(Ok(()), |schema| schema.check("input", &input));
+                checked.map_err(|faults| HandlerError::failed("InvalidInput", faults))?;
+                Ok(Some(declared.bytes.clone()))
             }
-            (Some(_), Some(_)) => {
-                let message = format!("workflow {} has steps of its own: give none", self.definition.name());
+            (Present::Declared(_), Some(_)) => {
+                let message = format!("workflow {name} has steps of its own: give none");
                 Err(HandlerError::failed("InvalidStart", message))
             }
-            (None, None) => Err(HandlerError::failed("InvalidStart", "there are no steps: give some")),
-            (None, Some(given)) if given.len() > MAX_SIZE => {
+            (Present::Inline, None) => {
+                Err(HandlerError::failed("InvalidStart", "there are no steps: give some"))
+            }
+            (Present::Inline, Some(given)) if given.len() > MAX_SIZE => {
                 let message =
                     format!("the steps have {} bytes, and at most {MAX_SIZE} are allowed", given.len());
                 Err(HandlerError::failed("TooLarge", message))
             }
-            (None, Some(given)) => {
+            (Present::Inline, Some(given)) => {
                 self.program(given)?;
                 Ok(Some(given.clone()))
+            }
+            (Present::Withdrawn, _) => {
+                let message =
+                    format!("workflow {name} is not declared any more: declare it, or start another one");
+                Err(HandlerError::failed("UnknownWorkflow", message))
             }
         }
     }
@@ -206,10 +227,4 @@ impl Workflow for Written {
         }
         .boxed()
     }
-}
-
-/// What a schema has to say, with where.
-fn told(fault: &jsonschema::ValidationError<'_>) -> String {
-    let path = fault.instance_path().to_string();
-    if path.is_empty() { fault.to_string() } else { format!("{path}: {fault}") }
 }

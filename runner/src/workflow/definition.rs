@@ -12,7 +12,7 @@ use crate::message::{EntityType, InvalidAddress};
 use crate::shard::GroupName;
 
 /// What the types of executions begin with. No entity of a user has such a type.
-pub(super) const PREFIX: &str = "workflow:";
+pub(crate) const PREFIX: &str = "workflow:";
 
 /// A type of workflow: what it is called and where its executions live.
 #[derive(Debug, Clone)]

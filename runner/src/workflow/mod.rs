@@ -52,7 +52,7 @@ pub use child::Policy;
 pub use client::Client;
 pub use context::{About, Context, Gone};
 pub use definition::{Definition, Workflow};
-pub(crate) use definition::{is_execution, name_of};
+pub(crate) use definition::{PREFIX, is_execution, name_of};
 pub use door::Started;
 pub(crate) use door::{Await, Awaited, Cancel, METHOD_CANCEL, METHOD_RESULT, METHOD_START, Start};
 pub use executions::{Duplicate, Executions, Terms};

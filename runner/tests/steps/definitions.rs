@@ -92,6 +92,19 @@ async fn a_child_that_is_refused_fails_its_parent(place: Place) {
 }
 
 #[tokio::test]
+async fn a_workflow_that_is_withdrawn_begins_nothing_and_ends_what_has_begun() {
+    let shop = Shop::new(Place::sqlite().await).await;
+    let flows = shop.register("leaving", ONE);
+    let (id, _) = flows.start(&json!({}), &named("one")).await.unwrap();
+    let definition = cleat_runner::workflow::Definition::new("leaving").unwrap();
+    let withdrawn = steps::Written::withdrawn(definition, shop.reach.clone());
+    shop.host.register(std::sync::Arc::new(withdrawn)).unwrap();
+    assert_eq!(flows.start(&json!({}), &named("two")).await.unwrap_err().reason(), "UnknownWorkflow");
+    flows.signal(&id, "go", &()).await.unwrap();
+    assert_eq!(output(flows.join(&id).await.unwrap()), json!("one"));
+}
+
+#[tokio::test]
 async fn a_wrong_definition_leaves_the_right_one_in_place() {
     let shop = Shop::new(Place::sqlite().await).await;
     let flows = shop.register("steady", TWO);

@@ -1,11 +1,14 @@
 //! The order of the examples, as it is written there.
 
 use cleat_crds::{CronJob, EntityType, Workflow, WorkflowType};
+use cleat_runner::handler::{Natives, Plan};
+use cleat_runner::prelude::{EntityClient, Never};
 use cleat_runner::steps::{self, Definition, World};
 use cleat_runner::store::Phase;
 use cleat_runner::workflow::{Executions, StepPhase};
 use serde_json::{Value, json};
 
+use crate::service::{egress, options};
 use crate::shop::{Shop, brief, failure, named, output};
 use crate::world::{Place, on_both_stores, until};
 
@@ -56,7 +59,43 @@ on_both_stores!(
     an_order_of_too_much_is_refused,
     a_dear_order_waits_for_approval,
     an_order_that_is_cancelled_is_undone,
+    nothing_but_yaml_carries_out_an_order_and_undoes_another,
 );
+
+/// Serves the entities as they are declared, in place of those that are compiled.
+fn declare(shop: &Shop) {
+    for entity in objects::<EntityType>(ENTITIES) {
+        let plan = Plan::of(entity.metadata.name.as_deref().unwrap(), &entity.spec).unwrap();
+        let declared = plan.entity(&Natives::new(), &egress(options())).unwrap();
+        shop.host.entities().register(declared).unwrap();
+    }
+}
+
+async fn nothing_but_yaml_carries_out_an_order_and_undoes_another(place: Place) {
+    let shop = Shop::new(place).await;
+    declare(&shop);
+    let router = cleat_runner::client::Runtime::router(&shop.host);
+    let inventory = EntityClient::new(router, cleat_runner::message::EntityType::new("inventory").unwrap());
+    let stock = || async {
+        let state = inventory.call::<Value, Never>("apples", "get", &Value::Null).await.unwrap();
+        state["stock"].clone()
+    };
+    inventory.call::<Value, Never>("apples", "restock", &json!({"count": 10})).await.unwrap();
+    let orders = register(&shop);
+    let (id, _) = orders.start(&order(1200, 3), &named("o-1")).await.unwrap();
+    let receipt = output(orders.join(&id).await.unwrap());
+    assert_eq!(receipt, json!({"order": "o-1", "receipt": "r-o-1-1200"}));
+    assert_eq!(stock().await, json!(7));
+
+    let (id, _) = orders.start(&order(1200, 30), &named("o-2")).await.unwrap();
+    let refused = failure(orders.join(&id).await.unwrap());
+    assert_eq!(refused, ("OutOfStock".to_owned(), "only 7 of apples left".to_owned()));
+
+    let dear = json!({"order": "o-3", "item": "apples", "count": 1, "amount": 2_000_000, "parcels": []});
+    let (id, _) = orders.start(&dear, &named("o-3")).await.unwrap();
+    assert_eq!(failure(orders.join(&id).await.unwrap()).0, "CardRefused");
+    assert_eq!(stock().await, json!(7), "what was reserved is back on the shelf");
+}
 
 async fn an_order_is_reserved_charged_packed_and_shipped(place: Place) {
     let shop = Shop::new(place).await;
