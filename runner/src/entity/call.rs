@@ -126,6 +126,11 @@ impl Call {
         self.context.headers()
     }
 
+    /// The trace that this message, and whatever is done because of it, belongs to.
+    pub fn trace(&self) -> Option<&crate::message::TraceContext> {
+        self.context.trace()
+    }
+
     /// How many attempts have failed before this one.
     pub fn attempt(&self) -> i32 {
         self.context.attempt()

@@ -15,6 +15,7 @@ mod home;
 mod host;
 mod job;
 mod mailbox;
+mod metrics;
 pub mod native;
 pub(crate) mod reach;
 mod refusal;
@@ -36,8 +37,10 @@ pub use definition::{
     Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Retry, Visibility,
 };
 pub use error::Error;
-pub use host::{Host, Options};
+pub use host::{Host, Options, Present, Served, Work};
 pub use job::{Answer, Caller, Delivered, Reading, ReplyTo, Request, Want};
+pub use metrics::Metrics;
+pub(crate) use metrics::lag_buckets;
 pub use refusal::{Never, OrRetry, Refusal};
 pub use registry::RegistrationEvent;
 pub(crate) use retry::Next;

@@ -219,7 +219,7 @@ impl Desk {
         }
         let run = shard.next_id().map_err(retry)?;
         let started = to_millis(SystemTime::now());
-        let summary = self.summary(&start, started);
+        let summary = self.summary(call, &start, started);
         let row = Row {
             address: address.clone(),
             group: self.workflow.group.clone(),
@@ -246,12 +246,13 @@ impl Desk {
         reply(&Started { run, existing: false })
     }
 
-    fn summary(&self, start: &Start, started: i64) -> Summary {
+    fn summary(&self, call: &Call, start: &Start, started: i64) -> Summary {
         let timeout = start.timeout.or(self.workflow.timeout);
         Summary {
             seed: rand::random(),
             deadline: timeout.map(|timeout| started.saturating_add(super::activity::millis(timeout))),
             parent: start.parent.clone(),
+            trace: call.trace().cloned(),
             ..Summary::default()
         }
     }
@@ -265,7 +266,7 @@ impl Desk {
         }
         let started = to_millis(SystemTime::now());
         let anew = Some(Anew { input: start.input.clone(), started });
-        let summary = Summary { anew, ..self.summary(&start, started) };
+        let summary = Summary { anew, ..self.summary(call, &start, started) };
         let begun = Entry { at: started, event: Event::Begun { input: start.input, from: row.run } };
         let run = Self::renew(call, shard, lease, &row, &summary, &[begun])?;
         reply(&Started { run, existing: false })

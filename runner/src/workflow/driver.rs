@@ -26,6 +26,7 @@ use super::resident::Resident;
 use super::shard::Shard;
 use super::summary::Open;
 use super::tail::{Lease, Row, Tail, Writing};
+use crate::message::TraceContext;
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::store::{self, Change, Committed, Message, Phase, Write};
 
@@ -82,6 +83,8 @@ pub(super) struct Driver {
     pub(super) children: BTreeMap<Step, Child>,
     /// Entries to be written with the next.
     pub(super) owed: Vec<Event>,
+    /// The trace that the execution was started in.
+    pub(super) trace: Option<TraceContext>,
     asked: Vec<(String, oneshot::Sender<Shown>)>,
     /// Why what is in the journal cannot be delivered.
     unreadable: Option<Blocked>,
@@ -115,6 +118,7 @@ impl Driver {
             due: BTreeMap::new(),
             children: BTreeMap::new(),
             owed: Vec::new(),
+            trace: None,
             asked: Vec::new(),
             unreadable: None,
             alarm: Arc::new(Notify::new()),
@@ -194,6 +198,7 @@ impl Driver {
 
     /// Begins the function over what is in the journal.
     fn begin(&mut self, row: &Row) -> Turn {
+        self.trace.clone_from(&row.summary.trace);
         let alarm = Arc::clone(&self.alarm);
         let entries = self.backlog.make_contiguous();
         let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -176,8 +176,27 @@ impl Executions {
         name: &str,
         payload: &T,
     ) -> Result<(), entity::Error> {
+        self.signal_once(id, name, payload, None).await
+    }
+
+    /// The same, but signals with the same key are one, for as long as requests are kept.
+    ///
+    /// # Errors
+    /// Those of [`signal`](Self::signal); `KeyReused` if the first was another one.
+    pub async fn signal_once<T: Serialize + ?Sized>(
+        &self,
+        id: impl AsRef<str>,
+        name: &str,
+        payload: &T,
+        key: Option<&str>,
+    ) -> Result<(), entity::Error> {
         let signal = Signal { name: name.to_owned(), payload: encode("the signal", payload)? };
-        self.ask(id, METHOD_SIGNAL, &signal).await
+        let call = self.entity.call::<(), Never>(id, METHOD_SIGNAL, &signal);
+        let call = match key {
+            Some(key) => call.key(key),
+            None => call,
+        };
+        call.await.map_err(plain)
     }
 
     /// Keeps a promise. Whoever does it first has kept it.
@@ -320,10 +339,14 @@ impl Executions {
         T: DeserializeOwned + Send + 'static,
         I: Serialize + ?Sized,
     {
-        self.entity.call::<T, Never>(id, method, input).await.map_err(|error| match error {
-            Error::Refused(never) => match never {},
-            Error::Entity(error) => error,
-        })
+        self.entity.call::<T, Never>(id, method, input).await.map_err(plain)
+    }
+}
+
+fn plain(error: Error<Never>) -> entity::Error {
+    match error {
+        Error::Refused(never) => match never {},
+        Error::Entity(error) => error,
     }
 }
 

@@ -15,12 +15,13 @@ use super::journal::Entry;
 use super::report::Planned;
 use super::shard::Shard;
 use super::tail::Row;
-use super::{Definition, Workflow};
+use super::{Definition, Metrics, Workflow};
 use crate::entity::{self, InvalidDefinition};
 use crate::message::{EntityAddress, EntityType};
 use crate::shard::ownership::{self, NotOpened, Progress};
 use crate::shard::{Epoch, Fence, ShardId};
 use crate::store::{self, Store};
+use crate::trace::Recorder;
 
 /// How executions are run.
 #[derive(Debug, Clone)]
@@ -33,6 +34,10 @@ pub struct Options {
     pub panic_backoff: Duration,
     /// The longest such pause.
     pub panic_backoff_max: Duration,
+    /// Where measurements go.
+    pub metrics: Option<Metrics>,
+    /// Where spans go.
+    pub traces: Recorder,
 }
 
 impl Default for Options {
@@ -42,6 +47,8 @@ impl Default for Options {
             horizon: Duration::from_secs(60),
             panic_backoff: Duration::from_secs(1),
             panic_backoff_max: Duration::from_secs(300),
+            metrics: None,
+            traces: Recorder::default(),
         }
     }
 }
@@ -83,6 +90,7 @@ struct Shards {
 impl Host {
     /// A host without any shards, beside one that runs entities.
     pub fn new(store: Arc<dyn Store>, entities: entity::Host, options: Options) -> Self {
+        let changes = Changes::new(options.metrics.clone());
         let inner = Arc::new(Inner {
             store,
             entities,
@@ -91,7 +99,7 @@ impl Host {
             shards: RwLock::default(),
             changed: Notify::new(),
             lost: broadcast::channel(1024).0,
-            changes: Changes::new(),
+            changes,
             stop: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&inner).keep());
@@ -125,6 +133,21 @@ impl Host {
     /// How many executions are in memory.
     pub fn resident_executions(&self) -> usize {
         self.0.all_shards().iter().map(|shard| shard.resident_count()).sum()
+    }
+
+    /// The types that are registered, in the order of their names, each with how many of its executions are in memory.
+    pub fn types(&self) -> Vec<entity::Served> {
+        let known = self.0.workflows.read().unwrap_or_else(PoisonError::into_inner);
+        let mut active: HashMap<EntityType, usize> = HashMap::new();
+        self.0.all_shards().iter().for_each(|shard| shard.count_residents(&mut active));
+        let served = known.values().map(|workflow| entity::Served {
+            entity_type: workflow.definition().entity_type.clone(),
+            group: workflow.definition().group.clone(),
+            active: active.get(&workflow.definition().entity_type).copied().unwrap_or_default(),
+        });
+        let mut served: Vec<_> = served.collect();
+        served.sort_by(|one, other| one.entity_type.cmp(&other.entity_type));
+        served
     }
 
     /// Fences that turned out to have fallen.
