@@ -39,7 +39,12 @@ impl Prepared {
     ///
     /// # Errors
     /// That of the API server.
-    pub async fn apply(&self, client: &Client, namespace: &str, manager: &str) -> Result<DynamicObject, Error> {
+    pub async fn apply(
+        &self,
+        client: &Client,
+        namespace: &str,
+        manager: &str,
+    ) -> Result<DynamicObject, Error> {
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &self.resource);
         let mut object = self.object.clone();
         object["apiVersion"] = json!(self.resource.api_version);
@@ -82,6 +87,8 @@ where
         Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(false),
         // It was deleted and made anew; its own reconciliation is to come.
         Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(false),
-        Err(source) => Err(source).asked(|| format!("take the status of {} {namespace}/{name}", K::kind(&()))),
+        Err(source) => {
+            Err(source).asked(|| format!("take the status of {} {namespace}/{name}", K::kind(&())))
+        }
     }
 }

@@ -85,7 +85,8 @@ pub struct Context {
 impl Context {
     /// A context whose Events come from one controller.
     pub fn reporting(&self, controller: &str) -> Self {
-        let reporter = Reporter { controller: controller.to_owned(), instance: Some(self.options.name.clone()) };
+        let reporter =
+            Reporter { controller: controller.to_owned(), instance: Some(self.options.name.clone()) };
         Self { recorder: Recorder::new(self.client.clone(), reporter), ..self.clone() }
     }
 

@@ -41,7 +41,9 @@ pub enum Error {
     #[error("the measurements cannot be registered")]
     Metrics(#[from] prometheus::Error),
     /// The kinds are not there, or cannot be seen.
-    #[error("{kind} cannot be watched: are the custom resource definitions installed, and may the operator list them?")]
+    #[error(
+        "{kind} cannot be watched: are the custom resource definitions installed, and may the operator list them?"
+    )]
     Kind {
         /// Which.
         kind: &'static str,

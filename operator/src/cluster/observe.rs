@@ -65,7 +65,8 @@ pub async fn before(client: &Client, cluster: &Cluster, groups: &[Group]) -> Res
 fn judge(database: &Database, secret: Option<&Secret>) -> Option<(&'static str, String)> {
     let (name, key) = (&database.secret_ref.name, &database.secret_ref.key);
     let Some(secret) = secret else {
-        let message = format!("there is no Secret {name}: create it with the URL of a PostgreSQL database under {key}");
+        let message =
+            format!("there is no Secret {name}: create it with the URL of a PostgreSQL database under {key}");
         return Some(("DatabaseSecretMissing", message));
     };
     let Some(url) = secret.data.as_ref().and_then(|data| data.get(key)) else {
@@ -76,7 +77,8 @@ fn judge(database: &Database, secret: Option<&Secret>) -> Option<(&'static str, 
     if known("postgres://") || known("postgresql://") {
         return None;
     }
-    let message = format!("{key} of Secret {name} is no URL of a PostgreSQL database: it begins with postgres://");
+    let message =
+        format!("{key} of Secret {name} is no URL of a PostgreSQL database: it begins with postgres://");
     Some(("DatabaseSecretInvalid", message))
 }
 

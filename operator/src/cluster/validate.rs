@@ -25,10 +25,14 @@ pub struct Group {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// Its name is too long for what is named after it.
-    #[error("the name {0:?} is too long: a Cluster's name has at most 40 characters, so that what is named after it fits")]
+    #[error(
+        "the name {0:?} is too long: a Cluster's name has at most 40 characters, so that what is named after it fits"
+    )]
     Name(String),
     /// A template is no pod template.
-    #[error("{path}: {field:?} is no field of a pod template: use metadata and spec, such as spec.containers with the name runner")]
+    #[error(
+        "{path}: {field:?} is no field of a pod template: use metadata and spec, such as spec.containers with the name runner"
+    )]
     Template {
         /// Which template.
         path: String,

@@ -138,7 +138,8 @@ impl Task {
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
         let token = self.credentials.present().await?;
-        let bearer = format!("Bearer {token}").parse().map_err(|_| Status::internal("the credential is no text"))?;
+        let bearer =
+            format!("Bearer {token}").parse().map_err(|_| Status::internal("the credential is no text"))?;
         let channel = endpoint.connect().await.map_err(unusable)?;
         Ok(AdminClient::with_interceptor(channel, Bearer(bearer)).max_decoding_message_size(64 << 20))
     }

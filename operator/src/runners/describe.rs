@@ -61,9 +61,9 @@ async fn answer(fleet: &Fleet, batch: Vec<Question>) {
 
 fn read(result: Option<Reported>) -> Result<Described, Error> {
     match result {
-        Some(Reported::Report(text)) => {
-            serde_json::from_str(&text).map(|report| Described::Report(Box::new(report))).map_err(Error::Malformed)
-        }
+        Some(Reported::Report(text)) => serde_json::from_str(&text)
+            .map(|report| Described::Report(Box::new(report)))
+            .map_err(Error::Malformed),
         Some(Reported::Unknown(_)) => Ok(Described::Unknown),
         Some(Reported::Failed(failed)) => {
             Ok(Described::Failed { reason: failed.reason, message: failed.message })

@@ -48,9 +48,11 @@ impl Error {
 impl From<Status> for Error {
     fn from(status: Status) -> Self {
         match status.code() {
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Unauthenticated => {
-                Self::Unreachable(Box::new(status))
-            }
+            Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::Unauthenticated => Self::Unreachable(Box::new(status)),
             code => {
                 let reason = status.metadata().get("cleat-reason").and_then(|reason| reason.to_str().ok());
                 let reason = reason.map_or_else(|| format!("{code:?}"), str::to_owned);

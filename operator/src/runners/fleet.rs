@@ -1,6 +1,6 @@
 //! The runners of one Cluster.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -84,9 +84,13 @@ impl Fleet {
         &self.uid
     }
 
-    pub(super) fn look(&self, wanted: usize) {
-        self.wanted.store(wanted, Ordering::Relaxed);
-        self.look.notify_one();
+    pub(super) fn look(&self, wanted: usize, instances: &BTreeSet<String>) {
+        let before = self.wanted.swap(wanted, Ordering::Relaxed);
+        let known: BTreeSet<_> =
+            self.connections().iter().map(|known| known.target.instance.clone()).collect();
+        if before != wanted || known != *instances {
+            self.look.notify_one();
+        }
     }
 
     pub(super) fn statuses(&self) -> Vec<v1::RunnerStatus> {
@@ -105,7 +109,8 @@ impl Fleet {
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let mut admins: Vec<_> = self.connections().iter().filter_map(|connection| connection.admin()).collect();
+        let mut admins: Vec<_> =
+            self.connections().iter().filter_map(|connection| connection.admin()).collect();
         let count = admins.len().max(1);
         admins.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % count);
         let mut last = Error::NoRunner;
@@ -167,7 +172,8 @@ impl Finder {
         let leases = self.leases.list(&ListParams::default().labels(&labels)).await?;
         let target = |lease: Lease| {
             let admin = lease.annotations().get(annotation::ADMIN).filter(|admin| !admin.is_empty())?.clone();
-            let instance = lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+            let instance =
+                lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())?;
             Some(Target { name: lease.name_any(), instance, admin })
         };
         Ok(leases.items.into_iter().filter_map(target).collect())

@@ -10,7 +10,7 @@ mod error;
 mod fleet;
 mod report;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -86,8 +86,9 @@ impl Runners {
         Self(Arc::new(Shared { client, metrics, fleets: Mutex::default(), wakes }))
     }
 
-    /// Looks for the runners of a Cluster, and keeps in touch with them. To be called again when something may have changed.
-    pub fn keep(&self, cluster: &Cluster, wanted: usize) {
+    /// Keeps in touch with the runners of a Cluster: so many are wanted, and these starts of them are known. They are looked for if that
+    /// is something else than before.
+    pub fn keep(&self, cluster: &Cluster, wanted: usize, instances: &BTreeSet<String>) {
         let (key, uid) = (Key::of(cluster), cluster.uid().unwrap_or_default());
         let mut fleets = self.0.fleets.lock().unwrap_or_else(PoisonError::into_inner);
         let fleet = fleets.get(&key).filter(|fleet| fleet.uid() == uid).cloned().unwrap_or_else(|| {
@@ -96,7 +97,7 @@ impl Runners {
             fleet
         });
         drop(fleets);
-        fleet.look(wanted);
+        fleet.look(wanted, instances);
         let connected = i64::try_from(fleet.statuses().len()).unwrap_or(i64::MAX);
         self.0.metrics.runners.with_label_values(&[&key.namespace, &key.name]).set(connected);
     }

@@ -107,11 +107,22 @@ pub fn template(parts: &Parts<'_>, group: &Group) -> Value {
 
 /// Says to which rollout the pods belong.
 pub fn mark(template: &mut Value, rollout: i64) {
-    let version = format!("{rollout}-{}", env!("CARGO_PKG_VERSION"));
     let containers = template["spec"]["containers"].as_array_mut();
     let runner = containers.and_then(|all| all.iter_mut().find(|container| container["name"] == CONTAINER));
-    if let Some(env) = runner.and_then(|runner| runner["env"].as_array_mut()) {
+    let Some(runner) = runner else { return };
+    let version = format!("{rollout}-{}", release(runner["image"].as_str().unwrap_or_default()));
+    if let Some(env) = runner["env"].as_array_mut() {
         env.push(json!({"name": "CLEAT_VERSION", "value": version}));
+    }
+}
+
+/// The release of an image, as its tag has it.
+fn release(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default();
+    match name.rsplit_once(':') {
+        // What has a slash is the port of a registry.
+        Some((_, tag)) if !tag.is_empty() && !tag.contains('/') => tag,
+        _ => "latest",
     }
 }
 
