@@ -22,15 +22,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Options;
 use crate::cluster::Clusters;
-use crate::controller::{self, Context, Known, Object, Reconcile, watching};
+use crate::controller::{self, Context, Known, Lookup as _, Object, Reconcile, watching};
 use crate::definition::{CronJobs, EntityTypes, WorkflowTypes};
 use crate::error::{chain, pause};
 use crate::names::{OPERATOR, RUNNER, label};
 use crate::runners::{Key, Wake};
 use crate::workflow::{Pace, Workflows};
 
-/// How often the numbers of Workflows of each type are counted.
+/// How often what is counted is shown: Workflows of each type, entities in memory.
 const COUNT: Duration = Duration::from_secs(10);
+/// How often it is looked whether the Clusters of runners are still there.
+const SWEEP: Duration = Duration::from_secs(30);
 
 /// Waits until all kinds are there.
 pub async fn kinds(client: &Client, options: &Options) {
@@ -115,9 +117,11 @@ fn controllers(
         }));
     let entities = entities
         .watches(guarded::<Cluster>(client, seen), watching(), of_cluster(&known.entities, entity_cluster))
-        .reconcile_on(woken(context, on_runners(&known.entities, entity_cluster)));
+        .reconcile_on(woken(context, on_runners(&known.entities, entity_cluster)))
+        .reconcile_all_on(IntervalStream::new(tokio::time::interval(COUNT)).map(drop));
     let types = types
         .watches(guarded::<Cluster>(client, seen), watching(), of_cluster(&known.types, type_cluster))
+        .watches(guarded::<EntityType>(client, seen), watching(), of_cluster(&known.types, type_cluster))
         .reconcile_on(woken(context, on_runners(&known.types, type_cluster)))
         .reconcile_all_on(IntervalStream::new(tokio::time::interval(COUNT)).map(drop));
     let crons = crons
@@ -132,6 +136,7 @@ fn controllers(
     let pace = Arc::new(Pace::new(context.options.status_rate));
     let Stores { clusters: c, entities: e, types: t, crons: _, workflows: w } = known;
     vec![
+        sweep(context.clone(), scope.clone(), c.clone(), stop.clone()).boxed(),
         start(
             clusters,
             |context| Clusters {
@@ -147,7 +152,13 @@ fn controllers(
         start(entities, |context| EntityTypes { context, clusters: c.clone() }, context, stop),
         start(
             types,
-            |context| WorkflowTypes { context, clusters: c.clone(), workflows: w.clone() },
+            |context| WorkflowTypes {
+                context,
+                clusters: c.clone(),
+                entities: e.clone(),
+                types: t.clone(),
+                workflows: w.clone(),
+            },
             context,
             stop,
         ),
@@ -164,6 +175,19 @@ fn controllers(
             stop,
         ),
     ]
+}
+
+/// Leaves the runners of Clusters alone that are gone: nothing else tells of those.
+async fn sweep(context: Context, scope: Option<String>, clusters: Known<Cluster>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(SWEEP);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        for key in context.runners.kept() {
+            let ours = scope.as_ref().is_none_or(|scope| *scope == key.namespace);
+            if ours && clusters.find_one(&key.namespace, &key.name).is_none() {
+                context.runners.forget(&key);
+            }
+        }
+    }
 }
 
 /// What is known of each kind.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use cleat_proto::v1::execution_changes::What as Change;
 use cleat_proto::v1::execution_report::Result as Reported;
 use cleat_proto::v1::runner_status::State;
-use cleat_proto::v1::tell_execution_request::{Cancel, Signal, What};
+use cleat_proto::v1::tell_execution_request::{Cancel, Signal, Terminate, What};
 use cleat_proto::v1::{self, ExecutionRef, RunnerStatus};
 use cleat_runner::admin::{Declared, Problem};
 use cleat_runner::cron::{Cron, Schedule};
@@ -217,6 +217,16 @@ async fn executions_are_started_once_told_things_followed_and_described() {
     assert_eq!(report["output"], "p-1 to Rome");
     assert_eq!((&report["type"], &report["id"]), (&json!("parcel"), &json!(execution.id)));
     assert_eq!(report["steps"][0]["name"], "pack");
+
+    let doomed = client.start_execution(start("k-2", json!("p-2"))).await.unwrap().into_inner().execution;
+    let terminate = What::Terminate(Terminate { message: "nobody wants it".to_owned() });
+    let tell_it = v1::TellExecutionRequest { execution: doomed.clone(), what: Some(terminate) };
+    client.tell_execution(tell_it).await.unwrap();
+    let asked = v1::DescribeExecutionsRequest { executions: doomed.into_iter().collect() };
+    let described = client.describe_executions(asked).await.unwrap().into_inner().executions.remove(0);
+    let Some(Reported::Report(report)) = described.result else { panic!("there is no report") };
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["phase"], &report["failure"]["reason"]), (&json!("Failed"), &json!("Terminated")));
 
     let late =
         client.tell_execution(tell(What::Signal(Signal { key: String::new(), ..signal }))).await.unwrap_err();

@@ -24,7 +24,7 @@ use self::credential::Credential;
 use self::validate::{Group, Invalid};
 use crate::apply;
 use crate::condition::{Finding, conditions};
-use crate::controller::{Context, Known, Lookup, Next, Reconcile};
+use crate::controller::{Context, Known, Next, Reconcile};
 use crate::error::Error;
 use crate::names::annotation;
 use crate::runners::Key;
@@ -56,7 +56,6 @@ impl Reconcile for Clusters {
 
     async fn reconcile(&self, cluster: &Arc<Cluster>) -> Result<Next, Error> {
         let cluster = cluster.as_ref();
-        self.forget_the_gone();
         if cluster.meta().deletion_timestamp.is_some() {
             // What it consists of goes with it.
             self.context.runners.forget(&Key::of(cluster));
@@ -97,16 +96,6 @@ impl Reconcile for Clusters {
 }
 
 impl Clusters {
-    /// Nothing tells of an object that is gone but that it is not there any more.
-    fn forget_the_gone(&self) {
-        for key in self.context.runners.kept() {
-            let ours = self.scope.as_ref().is_none_or(|scope| *scope == key.namespace);
-            if ours && self.clusters.find_one(&key.namespace, &key.name).is_none() {
-                self.context.runners.forget(&key);
-            }
-        }
-    }
-
     /// Says how the Cluster is doing.
     async fn update(
         &self,

@@ -6,12 +6,12 @@ use std::time::Duration;
 use cleat_crds::cron_job::{CronJob, CronJobStatus, Target};
 use cleat_crds::{Cluster, EntityType, WorkflowType};
 use cleat_proto::v1;
-use cleat_runner::cron::Schedule;
+use cleat_runner::definitions::check;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 
-use super::{Definition, Problem, accepted, concerned, count, placed};
+use super::{Definition, Problem, accepted, concerned, count, placed, sound};
 use crate::apply;
 use crate::condition::{Finding, conditions};
 use crate::controller::{Context, Known, Lookup, Next, Reconcile};
@@ -53,21 +53,24 @@ impl Reconcile for CronJobs {
         let cluster = self.clusters.find_one(&namespace, wanted);
         let key = Key { namespace: namespace.clone(), name: wanted.clone() };
         let runners = self.context.runners.statuses(&key);
-        let group = self.group(&namespace, cron);
         let name = cron.name_any();
         let generation = cron.meta().generation;
-        let definition =
-            Definition { kind: Self::KIND, name: &name, generation: generation.unwrap_or(0), group: &group };
+        let definition = Definition {
+            kind: Self::KIND,
+            name: &name,
+            generation: generation.unwrap_or(0),
+            group: DEFAULT_GROUP,
+        };
         let checked = placed(cluster.as_deref(), wanted, None)
-            .and_then(|()| schedule(cron))
-            .and_then(|_| self.target(&namespace, cron, &runners))
+            .and_then(|()| sound(&check::cron_job(&name, &cron.spec)))
+            .and_then(|()| self.target(&namespace, cron, &runners))
             .and_then(|()| accepted(&definition, &runners));
         let reachable = !concerned(&definition, &runners).is_empty();
         let mut status = cron.status.clone().unwrap_or_default();
         let before = status.clone();
         let mut known = None;
         if checked.is_ok() && reachable {
-            let reference = v1::CronRef { name: name.clone(), group: group.clone() };
+            let reference = v1::CronRef { name: name.clone(), group: DEFAULT_GROUP.to_owned() };
             if let Some(told) = cron.annotations().get(annotation::TRIGGER)
                 && status.triggered.as_ref() != Some(told)
             {
@@ -92,21 +95,6 @@ impl Reconcile for CronJobs {
 }
 
 impl CronJobs {
-    /// Where a cron ticks: in the group of what it calls.
-    fn group(&self, namespace: &str, cron: &CronJob) -> String {
-        let group = match &cron.spec.target {
-            Target::Call(call) => {
-                let entity = self.entities.find_one(namespace, &call.entity);
-                entity.and_then(|entity| entity.spec.shard_group.clone())
-            }
-            Target::Workflow(start) => {
-                let workflow = self.workflows.find_one(namespace, &start.type_);
-                workflow.and_then(|workflow| workflow.spec.shard_group.clone())
-            }
-        };
-        group.unwrap_or_else(|| DEFAULT_GROUP.to_owned())
-    }
-
     /// Checks that what a cron calls is there: declared, or compiled into the runners.
     fn target(&self, namespace: &str, cron: &CronJob, runners: &[v1::RunnerStatus]) -> Result<(), Problem> {
         let cluster = &cron.spec.cluster_ref.name;
@@ -156,15 +144,6 @@ impl CronJobs {
             }
         }
     }
-}
-
-/// The schedule of a cron, in its time zone.
-fn schedule(cron: &CronJob) -> Result<Schedule, Problem> {
-    let schedule = Schedule::new(&cron.spec.schedule)
-        .map_err(|error| Problem::new("InvalidSchedule", format!("spec.schedule: {error}")))?;
-    schedule
-        .in_zone(&cron.spec.time_zone)
-        .map_err(|error| Problem::new("InvalidTimeZone", format!("spec.timeZone: {error}")))
 }
 
 fn finding(checked: Result<(), Problem>, reachable: bool, known: bool, suspended: bool) -> Finding {
@@ -217,26 +196,7 @@ fn next(status: &CronJobStatus, now: Timestamp) -> Next {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    fn cron(text: &str, zone: &str) -> CronJob {
-        let target = json!({"call": {"entity": "a", "id": "b", "method": "c"}});
-        let spec = json!({"schedule": text, "timeZone": zone, "target": target});
-        CronJob::new("cron", serde_json::from_value(spec).unwrap())
-    }
-
-    #[test]
-    fn a_wrong_schedule_is_told_by_its_field() {
-        assert!(schedule(&cron("0 3 * * *", "Europe/Berlin")).is_ok());
-        let wrong = schedule(&cron("61 3 * * *", "Europe/Berlin")).unwrap_err();
-        assert_eq!(wrong.reason, "InvalidSchedule");
-        assert!(wrong.message.starts_with("spec.schedule: "), "{}", wrong.message);
-        let wrong = schedule(&cron("0 3 * * *", "Europe/Atlantis")).unwrap_err();
-        assert_eq!(wrong.reason, "InvalidTimeZone");
-        assert!(wrong.message.starts_with("spec.timeZone: "), "{}", wrong.message);
-    }
 
     #[test]
     fn a_cron_is_looked_at_again_after_its_tick() {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use cleat_crds::entity_type::{EntityType, EntityTypeStatus, Handler};
 use cleat_crds::{Cluster, EntityType as Kind};
+use cleat_runner::definitions::check;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 
-use super::{Definition, accepted, concerned, count, placed, ready};
+use super::{Definition, accepted, concerned, count, placed, ready, sound};
 use crate::apply;
 use crate::condition::conditions;
 use crate::controller::{Context, Known, Lookup, Next, Reconcile};
@@ -46,6 +47,7 @@ impl Reconcile for EntityTypes {
             group: entity.spec.shard_group.as_deref().unwrap_or(DEFAULT_GROUP),
         };
         let checked = placed(cluster.as_deref(), wanted, entity.spec.shard_group.as_deref())
+            .and_then(|()| sound(&check::entity_type(&name, &entity.spec)))
             .and_then(|()| accepted(&definition, &runners));
         let concerned = concerned(&definition, &runners);
         let types = concerned.iter().flat_map(|runner| &runner.entity_types);

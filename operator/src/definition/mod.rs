@@ -7,6 +7,7 @@ mod workflow_type;
 
 use cleat_crds::Cluster;
 use cleat_proto::v1;
+use cleat_runner::definitions::Fault;
 
 use crate::condition::Finding;
 use crate::names::DEFAULT_GROUP;
@@ -28,6 +29,22 @@ impl Problem {
     fn new(reason: &str, message: String) -> Self {
         Self { reason: reason.to_owned(), message }
     }
+}
+
+/// How many faults are told at once.
+const FAULTS: usize = 5;
+
+/// What the runners' own checks say.
+///
+/// # Errors
+/// [`Problem`] with all that is wrong, up to a few.
+pub fn sound(faults: &[Fault]) -> Result<(), Problem> {
+    let Some(first) = faults.first() else { return Ok(()) };
+    let mut told: Vec<_> = faults.iter().take(FAULTS).map(ToString::to_string).collect();
+    if faults.len() > FAULTS {
+        told.push(format!("and {} more", faults.len() - FAULTS));
+    }
+    Err(Problem::new(first.reason, told.join("; ")))
 }
 
 /// A definition, as far as it matters who serves it.
@@ -76,7 +93,8 @@ pub fn accepted(definition: &Definition<'_>, runners: &[v1::RunnerStatus]) -> Re
             Err(Problem::new(&problem.reason, problem.message.clone()))
         }
         Some(problem) => {
-            Err(Problem::new(&problem.reason, format!("spec.{}: {}", problem.path, problem.message)))
+            let path = problem.path.strip_prefix("spec.").unwrap_or(&problem.path);
+            Err(Problem::new(&problem.reason, format!("spec.{path}: {}", problem.message)))
         }
         None => Ok(()),
     }

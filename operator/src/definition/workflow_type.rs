@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use cleat_crds::entity_type::{EntityTypeSpec, Handler, Native};
 use cleat_crds::workflow_type::{WorkflowType, WorkflowTypeStatus};
-use cleat_crds::{Cluster, Workflow};
+use cleat_crds::{Cluster, EntityType, Workflow};
+use cleat_proto::v1;
+use cleat_runner::steps::{self, World};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 
-use super::{Definition, accepted, concerned, count, placed, ready};
+use super::{Definition, accepted, concerned, count, placed, ready, sound};
 use crate::apply;
 use crate::condition::conditions;
 use crate::controller::{Context, Known, Lookup, Next, Reconcile};
@@ -21,6 +24,10 @@ pub struct WorkflowTypes {
     pub context: Context,
     /// The Clusters that are known.
     pub clusters: Known<Cluster>,
+    /// The types of entities that are known.
+    pub entities: Known<EntityType>,
+    /// The types of workflows that are known.
+    pub types: Known<WorkflowType>,
     /// The Workflows that are known.
     pub workflows: Known<Workflow>,
 }
@@ -35,6 +42,7 @@ impl Reconcile for WorkflowTypes {
             return Ok(Next::Change);
         }
         let _ = self.clusters.wait_until_ready().await;
+        let _ = self.entities.wait_until_ready().await;
         let _ = self.workflows.wait_until_ready().await;
         let (namespace, wanted) = (workflow.namespace().unwrap_or_default(), &workflow.spec.cluster_ref.name);
         let cluster = self.clusters.find_one(&namespace, wanted);
@@ -48,6 +56,10 @@ impl Reconcile for WorkflowTypes {
             group: workflow.spec.shard_group.as_deref().unwrap_or(DEFAULT_GROUP),
         };
         let checked = placed(cluster.as_deref(), wanted, workflow.spec.shard_group.as_deref())
+            .and_then(|()| {
+                let world = world(&namespace, wanted, &self.entities, &self.types, &runners);
+                sound(&steps::check(&name, &(&workflow.spec).into(), world.as_ref()))
+            })
             .and_then(|()| accepted(&definition, &runners));
         let concerned = concerned(&definition, &runners);
         let types = concerned.iter().flat_map(|runner| &runner.workflow_types);
@@ -69,6 +81,46 @@ impl Reconcile for WorkflowTypes {
         }
         Ok(Next::Change)
     }
+}
+
+/// What steps can refer to: what is declared for the Cluster, and what is compiled into its runners. None while those cannot be asked.
+pub fn world(
+    namespace: &str,
+    cluster: &str,
+    entities: &Known<EntityType>,
+    types: &Known<WorkflowType>,
+    runners: &[v1::RunnerStatus],
+) -> Option<World> {
+    if runners.is_empty() {
+        return None;
+    }
+    let mut world = World::default();
+    // Which methods a compiled type has is for its runners to tell.
+    let native = |name: &str| EntityTypeSpec {
+        handler: Some(Handler::Native(Native { type_: name.to_owned() })),
+        ..EntityTypeSpec::default()
+    };
+    for runner in runners {
+        let served = runner.entity_types.iter().map(|known| &known.name);
+        for name in runner.native_entities.iter().chain(served) {
+            world = world.with_entity(name, &native(name));
+        }
+        let served = runner.workflow_types.iter().map(|known| &known.name);
+        for name in runner.native_workflows.iter().chain(served) {
+            world = world.with_native_workflow(name);
+        }
+    }
+    for entity in entities.in_namespace(namespace) {
+        if entity.spec.cluster_ref.name == cluster {
+            world = world.with_entity(&entity.name_any(), &entity.spec);
+        }
+    }
+    for workflow in types.in_namespace(namespace) {
+        if workflow.spec.cluster_ref.name == cluster {
+            world = world.with_workflow(&workflow.name_any(), &workflow.spec);
+        }
+    }
+    Some(world)
 }
 
 impl WorkflowTypes {

@@ -146,8 +146,12 @@ impl Task {
 
     async fn statuses(&self, mut stream: Streaming<v1::RunnerStatus>) -> Result<(), Status> {
         while let Some(status) = stream.message().await? {
-            self.state.lock().unwrap_or_else(PoisonError::into_inner).status = Some(status);
-            self.wake(Wake::Runners(self.key.clone()));
+            let lasting = lasting(&status);
+            let before = self.state.lock().unwrap_or_else(PoisonError::into_inner).status.replace(status);
+            // Numbers that change all the time are looked at once in a while.
+            if before.is_none_or(|before| self::lasting(&before) != lasting) {
+                self.wake(Wake::Runners(self.key.clone()));
+            }
         }
         Ok(())
     }
@@ -177,4 +181,13 @@ impl Task {
         // Nobody listens while the controllers stop.
         let _ = self.wakes.send(wake);
     }
+}
+
+/// What a runner says of itself, without what changes with every message.
+fn lasting(status: &v1::RunnerStatus) -> v1::RunnerStatus {
+    let mut status = status.clone();
+    status.groups.iter_mut().for_each(|group| group.open_messages = 0);
+    status.entity_types.iter_mut().for_each(|entity| entity.active = 0);
+    status.workflow_types.iter_mut().for_each(|workflow| workflow.active = 0);
+    status
 }

@@ -12,7 +12,7 @@ use super::{MISSING, Workflows, execution, status};
 use crate::controller::Next;
 use crate::error::Error;
 use crate::names::FINALIZER;
-use crate::runners::{self, Described, Key};
+use crate::runners::{self, Described, Execution, Key};
 
 impl Workflows {
     /// Cancels the execution and lets the object go when that is done, or takes too long.
@@ -21,7 +21,7 @@ impl Workflows {
             return Ok(Next::Change);
         }
         let before = workflow.status.clone().unwrap_or_default();
-        let execution = execution(&before);
+        let execution = execution(&before).or_else(|| self.attempted(workflow));
         // Without a Cluster nobody could undo anything. One that was started by another object is not ours to end.
         let Some(execution) = execution.filter(|_| cluster && !before.mirror && !before.phase.is_final())
         else {
@@ -58,6 +58,15 @@ impl Workflows {
             Err(error) => return Err(error.into()),
         }
         Ok(Next::After(left.min(MISSING)))
+    }
+}
+
+impl Workflows {
+    /// The execution of an attempt to start it whose outcome was never written down, if it is not another object's.
+    fn attempted(&self, workflow: &Workflow) -> Option<Execution> {
+        let id = cleat_runner::workflow::Key::Hashed(status::key_of(workflow)).id();
+        let execution = Execution { workflow: status::type_of(workflow).to_owned(), id };
+        (!self.is_anothers(workflow, true)).then_some(execution)
     }
 }
 

@@ -193,28 +193,41 @@ impl Workflows {
 
     /// Takes the finalizer off.
     async fn let_go(&self, workflow: &Workflow) -> Result<(), Error> {
-        if !workflow.finalizers().iter().any(|name| name == FINALIZER) {
+        if !is_held(workflow.finalizers()) {
             return Ok(());
         }
-        let left: Vec<_> = workflow.finalizers().iter().filter(|name| *name != FINALIZER).cloned().collect();
-        self.finalizers(workflow, left).await.map(drop)
+        // A status may have been written since the object was seen.
+        let name = workflow.name_any();
+        let now = self.api(workflow).get_opt(&name).await.asked(|| format!("show Workflow {name}"))?;
+        match now.filter(|now| now.uid() == workflow.uid()) {
+            Some(now) => {
+                let left = now.finalizers().iter().filter(|name| *name != FINALIZER).cloned().collect();
+                self.finalizers(&now, left).await
+            }
+            None => Ok(()),
+        }
     }
 
-    /// Replaces the finalizers of the very state that was seen. The object as it is now, or None if it is gone.
-    async fn finalizers(&self, workflow: &Workflow, wanted: Vec<String>) -> Result<Option<Workflow>, Error> {
-        // The status that is written in between makes another version of the object, which has the same finalizers.
-        let patch = json!({"metadata": {"finalizers": wanted, "uid": workflow.uid()}});
+    /// Replaces the finalizers of the very state that was seen: others have finalizers, too.
+    async fn finalizers(&self, workflow: &Workflow, wanted: Vec<String>) -> Result<(), Error> {
+        let version = workflow.resource_version();
+        let patch = json!({"metadata": {"finalizers": wanted, "resourceVersion": version}});
         let name = workflow.name_any();
         match self.api(workflow).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(patched) => Ok(Some(patched)),
-            Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(None),
-            Err(source) => Err(source).asked(|| format!("take the finalizers of Workflow {name}")),
+            // What is gone while it is let go needs nothing more; what is gone before it began is not started.
+            Err(kube::Error::Api(answer)) if answer.code == 404 && !is_held(&wanted) => Ok(()),
+            patched => patched.map(drop).asked(|| format!("take the finalizers of Workflow {name}")),
         }
     }
 
     fn api(&self, workflow: &Workflow) -> Api<Workflow> {
         Api::namespaced(self.context.client.clone(), &workflow.namespace().unwrap_or_default())
     }
+}
+
+/// Whether the finalizer is among them.
+fn is_held(finalizers: &[String]) -> bool {
+    finalizers.iter().any(|name| name == FINALIZER)
 }
 
 /// The execution that a status tells of.

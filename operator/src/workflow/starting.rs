@@ -3,8 +3,8 @@
 use cleat_crds::Workflow;
 use cleat_crds::workflow::{Phase, WorkflowStatus};
 use cleat_proto::v1;
+use cleat_runner::steps::{self, Definition, INLINE};
 use kube::ResourceExt;
-use serde_json::json;
 
 use super::status::{self, key_of, type_of};
 use super::{MISSING, Workflows, execution};
@@ -35,9 +35,7 @@ impl Workflows {
         if !tried {
             let mut finalizers = workflow.finalizers().to_vec();
             finalizers.push(FINALIZER.to_owned());
-            if self.finalizers(workflow, finalizers).await?.is_none() {
-                return Ok(Next::Change);
-            }
+            self.finalizers(workflow, finalizers).await?;
         }
         match self.context.runners.start(key, request(workflow)?).await {
             Ok(started) => self.started(workflow, key, started, tried).await,
@@ -80,7 +78,7 @@ impl Workflows {
     }
 
     /// Whether an execution that was there before is another object's, or nobody's: then this object only shows it.
-    fn is_anothers(&self, workflow: &Workflow, tried: bool) -> bool {
+    pub(super) fn is_anothers(&self, workflow: &Workflow, tried: bool) -> bool {
         if workflow.spec.key.is_none() {
             // It has the key of its UID, which only an earlier attempt of its own can have used.
             return false;
@@ -125,6 +123,11 @@ fn against(workflow: &Workflow, cluster: bool) -> Option<Not> {
         );
         return not(Phase::Failed, "InputTooLarge", message);
     }
+    if let Some(fault) =
+        definition(workflow).and_then(|steps| steps::check(INLINE, &steps, None).into_iter().next())
+    {
+        return not(Phase::Failed, fault.reason, fault.to_string());
+    }
     if !cluster {
         let name = &spec.cluster_ref.name;
         let message = format!(
@@ -138,17 +141,17 @@ fn against(workflow: &Workflow, cluster: bool) -> Option<Not> {
     None
 }
 
+/// The steps that a Workflow brings along.
+fn definition(workflow: &Workflow) -> Option<Definition> {
+    let steps = workflow.spec.steps.clone()?;
+    Some(Definition { steps, output: workflow.spec.output.clone(), input: None })
+}
+
 fn request(workflow: &Workflow) -> Result<v1::StartExecutionRequest, Error> {
     let spec = &workflow.spec;
-    let definition = match &spec.steps {
+    let definition = match definition(workflow) {
         None => String::new(),
-        Some(steps) => {
-            let mut definition = json!({"steps": serde_json::to_value(steps)?});
-            if let Some(output) = &spec.output {
-                definition["output"] = output.0.clone();
-            }
-            definition.to_string()
-        }
+        Some(definition) => serde_json::to_string(&definition)?,
     };
     Ok(v1::StartExecutionRequest {
         r#type: type_of(workflow).to_owned(),
@@ -161,7 +164,7 @@ fn request(workflow: &Workflow) -> Result<v1::StartExecutionRequest, Error> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -179,6 +182,8 @@ mod tests {
         assert_eq!(why(json!({"type": "o", "suspend": true}), true), Some((Phase::Pending, "Suspended")));
         assert_eq!(why(json!({"type": "o", "cancel": true}), true), Some((Phase::Cancelled, "Cancelled")));
         assert_eq!(why(json!({"type": "o", "output": 1}), true), Some((Phase::Failed, "InvalidSpec")));
+        let twice = json!([{"name": "a", "sleep": "1s"}, {"name": "a", "sleep": "1s"}]);
+        assert_eq!(why(json!({"steps": twice}), true), Some((Phase::Failed, "DuplicateStep")));
         let large = json!({"type": "o", "input": "x".repeat(INPUT)});
         assert_eq!(why(large, true), Some((Phase::Failed, "InputTooLarge")));
     }

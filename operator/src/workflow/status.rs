@@ -141,7 +141,7 @@ fn phase(text: &str) -> Phase {
 
 /// How the type of a Workflow is shown.
 pub fn type_of(workflow: &Workflow) -> &str {
-    workflow.spec.type_.as_deref().unwrap_or("inline")
+    workflow.spec.type_.as_deref().unwrap_or(cleat_runner::steps::INLINE)
 }
 
 /// What makes two Workflows one execution.

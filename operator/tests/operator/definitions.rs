@@ -6,7 +6,11 @@ use cleat_crds::{CronJob, EntityType, WorkflowType};
 use cleat_runner::admin::{Declared, Definitions, Problem};
 use cleat_runner::cron::{Cron, Schedule};
 use cleat_runner::prelude::*;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
 use kube::api::{Patch, PatchParams};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::nodes::{self, World};
@@ -69,7 +73,7 @@ async fn what_runners_say_of_a_definition_is_what_its_status_says() {
     Shelf.register(&runner.node).unwrap();
     nodes::settled(&[&runner]).await;
     let served = rig.serve(&runner, "r1").await;
-    let spec = json!({"methods": [{"name": "get", "cel": {"output": "${1 +}"}}]});
+    let spec = json!({"methods": [{"name": "get", "cel": {"output": 2}}]});
     let _: EntityType = rig.create("shelf", spec).await;
     let problem = Problem {
         kind: "EntityType".into(),
@@ -130,4 +134,76 @@ async fn until_stock(client: &ShelfClient, wanted: i64) {
         assert!(began.elapsed() < crate::rig::PATIENCE, "the tick never came");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
+}
+
+/// Waits until the condition Ready is false, and says why.
+async fn wrong<K>(rig: &Rig, name: &str, conditions: fn(&K) -> Option<&Vec<Condition>>) -> (String, String)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let told = |one: &K| {
+        let ready = conditions(one)?.iter().find(|condition| condition.type_ == "Ready")?;
+        (ready.status == "False").then(|| (ready.reason.clone(), ready.message.clone()))
+    };
+    rig.until(name, "is wrong", told).await
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_told_by_its_field() {
+    let rig = Rig::new().await;
+    rig.cluster(1).await;
+    let spec = json!({"methods": [{"name": "get", "cel": {"output": "${1 +}"}}]});
+    let _: EntityType = rig.create("broken", spec).await;
+    let (reason, message) =
+        wrong(&rig, "broken", |one: &EntityType| Some(&one.status.as_ref()?.conditions)).await;
+    assert_eq!(reason, "InvalidExpression");
+    assert!(message.starts_with("spec.methods[0].cel.output"), "{message}");
+
+    let steps = json!([{"name": "a", "sleep": "1s"}, {"name": "a", "sleep": "1s"}]);
+    let _: WorkflowType = rig.create("twice", json!({"steps": steps})).await;
+    let (reason, _) = wrong(&rig, "twice", |one: &WorkflowType| Some(&one.status.as_ref()?.conditions)).await;
+    assert_eq!(reason, "DuplicateStep");
+
+    let target = json!({"workflow": {"type": "order"}});
+    for (name, schedule, zone, expected, field) in [
+        ("never", "61 3 * * *", "Etc/UTC", "InvalidSchedule", "spec.schedule"),
+        ("nowhere", "0 3 * * *", "Europe/Atlantis", "InvalidTimeZone", "spec.timeZone"),
+    ] {
+        let _: CronJob =
+            rig.create(name, json!({"schedule": schedule, "timeZone": zone, "target": target})).await;
+        let (reason, message) =
+            wrong(&rig, name, |one: &CronJob| Some(&one.status.as_ref()?.conditions)).await;
+        assert_eq!(reason, expected);
+        assert!(message.starts_with(field), "{message}");
+    }
+    rig.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_referred_to_and_is_not_there_is_told() {
+    let rig = Rig::new().await;
+    rig.cluster(1).await;
+    let world = World::new().await;
+    let runner = world.start("r1").await;
+    Shelf.register(&runner.node).unwrap();
+    nodes::settled(&[&runner]).await;
+    let _served = rig.serve(&runner, "r1").await;
+    let call = |entity: &str| json!({"entity": entity, "id": "a", "method": "restock", "input": 1});
+    let _: WorkflowType = rig.create("order", json!({"steps": [{"name": "a", "call": call("rack")}]})).await;
+    let (reason, message) = wrong(&rig, "order", |one: &WorkflowType| {
+        // Before runners are connected nobody knows what is compiled into them.
+        let conditions = &one.status.as_ref()?.conditions;
+        conditions.iter().any(|condition| condition.reason == "UnknownEntity").then_some(conditions)
+    })
+    .await;
+    assert_eq!(reason, "UnknownEntity");
+    assert!(message.starts_with("spec.steps[0].call"), "{message}");
+    let _: CronJob =
+        rig.create("nightly", json!({"schedule": "0 3 * * *", "target": {"call": call("rack")}})).await;
+    let (reason, _) = wrong(&rig, "nightly", |one: &CronJob| Some(&one.status.as_ref()?.conditions)).await;
+    assert_eq!(reason, "UnknownEntity");
+    rig.stop().await.unwrap();
 }

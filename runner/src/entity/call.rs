@@ -1,7 +1,7 @@
 //! What a handler is given and what it gives back.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -10,7 +10,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use super::state::State;
 use super::stream::Output;
-use super::{Context, Definition, Emitter, Refusal};
+use super::{Context, Definition, Emitter, Refusal, Reserved};
 use crate::message::{EntityAddress, Failure, Headers, Snowflake, codec};
 use crate::shard::Fence;
 
@@ -18,6 +18,12 @@ use crate::shard::Fence;
 pub trait Entity: Send + Sync + 'static {
     /// What can be asked of it.
     fn definition(&self) -> &Definition;
+
+    /// The right to a name that only types of the runtime have. Others have none.
+    #[doc(hidden)]
+    fn reserved(&self) -> Option<Reserved> {
+        None
+    }
 
     /// Makes what an instance has besides its state and keeps for as long as it is in memory: each handler that is made for it gets the
     /// same, also after a crash. Nothing, if it is not said otherwise.
@@ -70,6 +76,8 @@ pub enum HandlerError {
     Failed(Failure),
     /// It did not work this time. A persisted message is tried again after a while; a volatile one ends as a defect.
     Retry(String),
+    /// The same, and so much time should pass at least before it is tried again.
+    RetryAfter(String, Duration),
 }
 
 impl HandlerError {

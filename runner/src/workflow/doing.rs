@@ -50,7 +50,8 @@ impl Driver {
                 },
                 Work::Child(child) => {
                     if !begun {
-                        now.push(Event::Child { step, address: child.address.clone() });
+                        let (address, policy) = (child.address.clone(), child.policy);
+                        now.push(Event::Child { step, address, policy });
                         let mut start = self.shard.start_of(&child, &self.me.address, step).await?;
                         start.envelope.trace.clone_from(&self.trace);
                         sends.push(start);

@@ -1,7 +1,7 @@
 //! Runs the executions of the shards that this runner owns.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -34,6 +34,8 @@ pub struct Options {
     pub panic_backoff: Duration,
     /// The longest such pause.
     pub panic_backoff_max: Duration,
+    /// How many entries the journal of a run may have. An execution that wants more is blocked and says so.
+    pub longest_history: u32,
     /// Where measurements go.
     pub metrics: Option<Metrics>,
     /// Where spans go.
@@ -47,6 +49,7 @@ impl Default for Options {
             horizon: Duration::from_secs(60),
             panic_backoff: Duration::from_secs(1),
             panic_backoff_max: Duration::from_secs(300),
+            longest_history: 1_000_000,
             metrics: None,
             traces: Recorder::default(),
         }
@@ -103,7 +106,9 @@ impl Host {
             stop: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&inner).keep());
-        Self(inner)
+        let host = Self(inner);
+        super::bulk::register(&host);
+        host
     }
 
     /// Registers a type of workflow, now or at any later time. What waits for it goes on.
@@ -128,6 +133,11 @@ impl Host {
             }
         });
         Ok(())
+    }
+
+    /// Starts no more executions of a type. Those that run go on, for as long as this process does.
+    pub fn close(&self, definition: &Definition) {
+        self.0.entities.unregister(&definition.entity_type);
     }
 
     /// How many executions are in memory.
@@ -171,6 +181,10 @@ impl Host {
         self.0.workflow(entity_type).map(|workflow| workflow.outline()).unwrap_or_default()
     }
 
+    pub(super) fn workflow(&self, entity_type: &EntityType) -> Option<Arc<dyn Workflow>> {
+        self.0.workflow(entity_type)
+    }
+
     /// The host of the entities beside it.
     pub fn entities(&self) -> &entity::Host {
         &self.0.entities
@@ -178,6 +192,14 @@ impl Host {
 
     pub(super) fn store(&self) -> &dyn Store {
         self.0.store.as_ref()
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(super) fn upgrade(inner: &Weak<Inner>) -> Option<Self> {
+        inner.upgrade().map(Self)
     }
 
     /// Serves claimed shards: resumes their executions.
@@ -355,7 +377,9 @@ impl Inner {
     pub(super) fn cause_of_failure(&self, row: &Row, journal: &[Entry]) -> Option<usize> {
         let workflow = self.workflow(&row.address.entity_type)?;
         let mut function = Function::over(workflow.as_ref(), row, journal, || {});
-        function.turn();
+        if function.turn() != Turn::Waiting {
+            return Some(0);
+        }
         for (place, entry) in journal.iter().enumerate() {
             if function.is_undoing() {
                 return Some(place.saturating_sub(1));
