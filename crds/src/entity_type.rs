@@ -12,7 +12,7 @@ use crate::http::{Auth, Headers, Tls};
 use crate::{ClusterRef, Duration, Json, Object, Retry};
 
 /// A type of entity: its state, what can be asked of it, and who answers.
-#[derive(CustomResource, KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(CustomResource, KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "cleat.dev",
     version = "v1alpha1",

@@ -17,7 +17,7 @@ use super::{CRON, SCHEDULED, entity, run_type};
 use crate::client::{self, EntityClient};
 use crate::entity::{
     Call, Concurrency, Context, Definition, Effects, Entity, Error, Handler, HandlerError, InvalidDefinition,
-    Method, Never, Visibility,
+    Method, Never, Reserved, Visibility,
 };
 use crate::message::{EntityAddress, EntityId, Headers, InvalidAddress, codec};
 use crate::shard::GroupName;
@@ -77,6 +77,10 @@ impl RunEntity {
 }
 
 impl Entity for RunEntity {
+    fn reserved(&self) -> Option<Reserved> {
+        Some(Reserved::new())
+    }
+
     fn definition(&self) -> &Definition {
         &self.0
     }

@@ -89,7 +89,8 @@ pub enum Key {
 }
 
 impl Key {
-    pub(crate) fn id(&self) -> String {
+    /// The id of the execution.
+    pub fn id(&self) -> String {
         match self {
             Self::Raw(key) => key.clone(),
             Self::Hashed(key) => digest(key.as_bytes()),
