@@ -6,17 +6,20 @@
 //! [`mod@workflow`] takes steps, and remembers them. What is declared instead of compiled comes from [`definitions`] and is served by a
 //! [`handler`].
 
+pub mod admin;
 pub mod client;
 pub mod cluster;
 pub mod cron;
 pub mod definitions;
 pub mod egress;
 pub mod entity;
+pub mod gateway;
 pub mod handler;
 pub mod lease;
 pub mod message;
 pub mod shard;
 pub mod singleton;
+pub mod steps;
 pub mod store;
 pub mod trace;
 pub mod transport;

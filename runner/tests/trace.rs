@@ -62,6 +62,24 @@ impl Back {
     }
 }
 
+/// Asks from an activity.
+#[workflow(name = "errand")]
+struct Errand {
+    backs: BackClient,
+}
+
+#[workflow_impl(key = |to: &String| to.clone())]
+impl Errand {
+    async fn execute(&self, to: String) -> Result<Option<String>, String> {
+        self.go(to).await
+    }
+
+    #[activity]
+    async fn go(&self, to: String) -> Result<Option<String>, String> {
+        self.backs.seen(&to).await.map_err(|error| error.to_string())
+    }
+}
+
 fn recorder(endpoint: &str) -> (Recorder, Exporter, Registry) {
     let registry = Registry::new();
     let usual = trace::Options::new(endpoint.parse().unwrap());
@@ -126,6 +144,27 @@ async fn a_trace_goes_from_the_edge_through_all_that_is_asked_on_whatever_runner
     b.node.shutdown().await;
     stop.cancel();
     exporting.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_activity_is_a_part_of_the_trace_that_its_execution_was_started_in() {
+    let (collector, endpoint) = Collector::start().await;
+    let (recorder, exporter, _) = recorder(&endpoint);
+    tokio::spawn(exporter.run(CancellationToken::new()));
+    let world = World::new().await;
+    let a = world.start_with("a", |options| options.traces = recorder.clone()).await;
+    let backs = Back.register(&a.node).unwrap();
+    let errands = Errand { backs }.register(&a.node).unwrap();
+    let (span, context) = recorder.edge("POST /v1/workflows", None);
+    let seen = trace::within(context.clone(), errands.execute(&"b".to_owned())).await.unwrap();
+    drop(span);
+    let all = ["POST /v1/workflows", "workflow:errand.start", "errand.go", "back.seen"];
+    until("all spans came", || all.iter().all(|name| collector.named(name).len() == 1)).await;
+    let [edge, start, go, back] = all.map(|name| collector.named(name).remove(0));
+    assert!(start.is_within(&edge) && go.is_within(&start) && back.is_within(&go));
+    assert!(go.attribute("cleat.execution").unwrap().contains("errand"));
+    assert!(seen.unwrap().contains(back.text("spanId")), "it knows the span that it is seen as");
+    a.node.shutdown().await;
 }
 
 #[tokio::test]

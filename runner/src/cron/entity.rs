@@ -15,7 +15,7 @@ use super::runs::{Ended, Run};
 use super::{CRON, InvalidSchedule, SCHEDULED, cron_type};
 use crate::entity::{
     Access, Call, Context, Definition, Entity, Handler, HandlerError, InvalidDefinition, Method, Never,
-    StateType, Visibility,
+    Reserved, StateType, Visibility,
 };
 use crate::message::EntityAddress;
 use crate::shard::GroupName;
@@ -57,6 +57,10 @@ impl CronEntity {
 }
 
 impl Entity for CronEntity {
+    fn reserved(&self) -> Option<Reserved> {
+        Some(Reserved::new())
+    }
+
     fn definition(&self) -> &Definition {
         &self.definition
     }

@@ -144,9 +144,14 @@ impl Host {
         self.0.registry.unregister(entity_type)
     }
 
-    /// What is registered under a name.
+    /// A type that is registered here.
     pub fn registered(&self, entity_type: &EntityType) -> Option<Arc<dyn Entity>> {
         self.0.registry.get(entity_type).map(|kind| Arc::clone(&kind.entity))
+    }
+
+    /// All types that are registered here, by name.
+    pub fn all_registered(&self) -> Vec<Arc<dyn Entity>> {
+        self.0.registry.all().iter().map(|kind| Arc::clone(&kind.entity)).collect()
     }
 
     /// What is registered from now on.

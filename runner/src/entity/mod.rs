@@ -14,6 +14,7 @@ mod error;
 mod home;
 mod host;
 mod job;
+mod letters;
 mod mailbox;
 mod metrics;
 pub mod native;
@@ -34,7 +35,8 @@ pub use call::{Call, Entity, Handler, HandlerError, Resources};
 pub use chain::Chain;
 pub use context::Context;
 pub use definition::{
-    Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Retry, Visibility,
+    Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Reserved, Retry,
+    Visibility,
 };
 pub use error::Error;
 pub use host::{Host, Options, Present, Served, Work};

@@ -60,6 +60,9 @@ impl Registry {
     ) -> Result<(), InvalidDefinition> {
         let definition = entity.definition();
         definition.check()?;
+        if entity.reserved().is_none() {
+            definition.check_name()?;
+        }
         let entity_type = definition.entity_type.clone();
         let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
         let kind = Kind {
@@ -94,9 +97,12 @@ impl Registry {
         self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).cloned()
     }
 
-    /// All of them.
+    /// All of them, by name.
     pub(super) fn all(&self) -> Vec<Arc<Kind>> {
-        self.kinds.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = kinds.values().cloned().collect();
+        all.sort_by(|a, b| a.definition().entity_type.cmp(&b.definition().entity_type));
+        all
     }
 
     /// Tells whoever listens.

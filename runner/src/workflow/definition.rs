@@ -56,9 +56,14 @@ impl Definition {
 }
 
 /// What the workflow of executions of a type is called.
-pub(super) fn name_of(entity_type: &EntityType) -> &str {
+pub(crate) fn name_of(entity_type: &EntityType) -> &str {
     let name = entity_type.as_str();
     name.strip_prefix(PREFIX).unwrap_or(name)
+}
+
+/// Whether a type is one of executions, and none of entities.
+pub(crate) fn is_execution(entity_type: &EntityType) -> bool {
+    entity_type.as_str().starts_with(PREFIX)
 }
 
 /// A type of workflow.
@@ -70,6 +75,23 @@ pub trait Workflow: Send + Sync + 'static {
     /// takes is what it does.
     fn outline(&self) -> Vec<Planned> {
         Vec::new()
+    }
+
+    /// What an execution that begins now keeps of its definition, for a workflow that was written down. `given` is what its start
+    /// brings along.
+    ///
+    /// # Errors
+    /// It cannot begin so.
+    fn begin(&self, input: &Bytes, given: Option<&Bytes>) -> Result<Option<Bytes>, HandlerError> {
+        let _ = input;
+        match given {
+            None => Ok(None),
+            Some(_) => {
+                let message =
+                    format!("workflow {} has steps of its own: give none", self.definition().name());
+                Err(HandlerError::failed("InvalidStart", message))
+            }
+        }
     }
 
     /// The function. It is run again from the beginning whenever the execution comes back into memory; what its steps gave then

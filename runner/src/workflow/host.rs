@@ -1,7 +1,7 @@
 //! Runs the executions of the shards that this runner owns.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -15,12 +15,13 @@ use super::journal::Entry;
 use super::report::Planned;
 use super::shard::Shard;
 use super::tail::Row;
-use super::{Definition, Workflow};
+use super::{Definition, Metrics, Workflow};
 use crate::entity::{self, InvalidDefinition};
 use crate::message::{EntityAddress, EntityType};
 use crate::shard::ownership::{self, NotOpened, Progress};
 use crate::shard::{Epoch, Fence, ShardId};
 use crate::store::{self, Store};
+use crate::trace::Recorder;
 
 /// How executions are run.
 #[derive(Debug, Clone)]
@@ -33,6 +34,12 @@ pub struct Options {
     pub panic_backoff: Duration,
     /// The longest such pause.
     pub panic_backoff_max: Duration,
+    /// How many entries the journal of a run may have. An execution that wants more is blocked and says so.
+    pub longest_history: u32,
+    /// Where measurements go.
+    pub metrics: Option<Metrics>,
+    /// Where spans go.
+    pub traces: Recorder,
 }
 
 impl Default for Options {
@@ -42,6 +49,9 @@ impl Default for Options {
             horizon: Duration::from_secs(60),
             panic_backoff: Duration::from_secs(1),
             panic_backoff_max: Duration::from_secs(300),
+            longest_history: 1_000_000,
+            metrics: None,
+            traces: Recorder::default(),
         }
     }
 }
@@ -83,6 +93,7 @@ struct Shards {
 impl Host {
     /// A host without any shards, beside one that runs entities.
     pub fn new(store: Arc<dyn Store>, entities: entity::Host, options: Options) -> Self {
+        let changes = Changes::new(options.metrics.clone());
         let inner = Arc::new(Inner {
             store,
             entities,
@@ -91,11 +102,13 @@ impl Host {
             shards: RwLock::default(),
             changed: Notify::new(),
             lost: broadcast::channel(1024).0,
-            changes: Changes::new(),
+            changes,
             stop: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&inner).keep());
-        Self(inner)
+        let host = Self(inner);
+        super::bulk::register(&host);
+        host
     }
 
     /// Registers a type of workflow, now or at any later time. What waits for it goes on.
@@ -120,6 +133,11 @@ impl Host {
             }
         });
         Ok(())
+    }
+
+    /// Starts no more executions of a type. Those that run go on, for as long as this process does.
+    pub fn close(&self, definition: &Definition) {
+        self.0.entities.unregister(&definition.entity_type);
     }
 
     /// How many executions are in memory.
@@ -163,6 +181,10 @@ impl Host {
         self.0.workflow(entity_type).map(|workflow| workflow.outline()).unwrap_or_default()
     }
 
+    pub(super) fn workflow(&self, entity_type: &EntityType) -> Option<Arc<dyn Workflow>> {
+        self.0.workflow(entity_type)
+    }
+
     /// The host of the entities beside it.
     pub fn entities(&self) -> &entity::Host {
         &self.0.entities
@@ -170,6 +192,14 @@ impl Host {
 
     pub(super) fn store(&self) -> &dyn Store {
         self.0.store.as_ref()
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(super) fn upgrade(inner: &Weak<Inner>) -> Option<Self> {
+        inner.upgrade().map(Self)
     }
 
     /// Serves claimed shards: resumes their executions.
@@ -347,7 +377,9 @@ impl Inner {
     pub(super) fn cause_of_failure(&self, row: &Row, journal: &[Entry]) -> Option<usize> {
         let workflow = self.workflow(&row.address.entity_type)?;
         let mut function = Function::over(workflow.as_ref(), row, journal, || {});
-        function.turn();
+        if function.turn() != Turn::Waiting {
+            return Some(0);
+        }
         for (place, entry) in journal.iter().enumerate() {
             if function.is_undoing() {
                 return Some(place.saturating_sub(1));

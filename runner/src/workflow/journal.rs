@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::child::Policy;
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{EntityAddress, Outcome, Snowflake};
 use crate::store;
@@ -43,6 +44,12 @@ pub enum Event {
         input: Bytes,
         /// The run before.
         from: Snowflake,
+    },
+    /// What the execution keeps of its definition. Among the first entries, if it is there.
+    #[serde(rename = "N")]
+    Defined {
+        /// In the form of whoever defined it.
+        definition: Bytes,
     },
     /// An activity has ended.
     #[serde(rename = "A")]
@@ -116,6 +123,9 @@ pub enum Event {
         step: Step,
         /// Who it is.
         address: EntityAddress,
+        /// What becomes of it when its parent ends.
+        #[serde(default, skip_serializing_if = "Policy::is_cancel")]
+        policy: Policy,
     },
     /// A child has ended.
     #[serde(rename = "D")]
@@ -215,14 +225,41 @@ impl Event {
             Self::Slept { step, name } => (*step, named(Kind::Sleep, name)),
             Self::Recorded { step, name, .. } => (*step, named(Kind::Record, name)),
             Self::Patched { step, id } => (*step, named(Kind::Patch, id)),
-            Self::Child { step, address } => (*step, named(Kind::Child, address.entity_type.as_str())),
+            Self::Child { step, address, .. } => (*step, named(Kind::Child, address.entity_type.as_str())),
             Self::ChildEnded { step, .. } | Self::Dropped { step } => (*step, None),
             Self::Begun { .. }
+            | Self::Defined { .. }
             | Self::Signal { .. }
             | Self::Promise { .. }
             | Self::Cancel(_)
             | Self::Ended { .. } => return None,
         })
+    }
+}
+
+/// How a journal begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Opening {
+    /// The input of a run that goes on from an earlier one, and when it began, in milliseconds of Unix time.
+    pub(super) begun: Option<(Bytes, i64)>,
+    /// What the execution keeps of its definition.
+    pub(super) definition: Option<Bytes>,
+    /// How many entries say so. They are there before the function takes its first step.
+    pub(super) entries: usize,
+}
+
+impl Opening {
+    pub(super) fn of(journal: &[Entry]) -> Self {
+        let mut opening = Self::default();
+        for entry in journal {
+            match &entry.event {
+                Event::Begun { input, .. } => opening.begun = Some((input.clone(), entry.at)),
+                Event::Defined { definition } => opening.definition = Some(definition.clone()),
+                _ => break,
+            }
+            opening.entries += 1;
+        }
+        opening
     }
 }
 
@@ -291,6 +328,7 @@ mod tests {
         prop_oneof![
             (bytes(), any::<i64>())
                 .prop_map(|(input, from)| Event::Begun { input, from: Snowflake::new(from) }),
+            bytes().prop_map(|definition| Event::Defined { definition }),
             (step(), "[a-z]{1,9}", any::<u32>(), outcome()).prop_map(|(step, name, attempts, outcome)| {
                 Event::Activity { step, name, attempts, outcome }
             }),
@@ -315,9 +353,10 @@ mod tests {
                 value
             }),
             (step(), ".{0,9}").prop_map(|(step, id)| Event::Patched { step, id }),
-            (step(), "[a-z]{1,9}").prop_map(|(step, id)| Event::Child {
+            (step(), "[a-z]{1,9}", any::<bool>()).prop_map(|(step, id, stays)| Event::Child {
                 step,
-                address: EntityAddress::new("order", &id).unwrap()
+                address: EntityAddress::new("order", &id).unwrap(),
+                policy: if stays { Policy::Abandon } else { Policy::Cancel },
             }),
             (step(), outcome()).prop_map(|(step, outcome)| Event::ChildEnded { step, outcome }),
             step().prop_map(|step| Event::Dropped { step }),

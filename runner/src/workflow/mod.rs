@@ -14,6 +14,7 @@
 
 pub mod activity;
 mod attempt;
+pub mod bulk;
 mod changes;
 mod child;
 mod client;
@@ -29,6 +30,7 @@ mod host;
 pub mod journal;
 mod leaving;
 pub mod machine;
+mod metrics;
 mod native;
 mod reading;
 #[cfg(test)]
@@ -40,18 +42,22 @@ mod steps;
 mod summary;
 mod tail;
 pub mod test;
+mod trace;
 mod tx;
 mod wait;
 mod waker;
 
+pub(crate) use child::Child;
 pub use child::Policy;
 pub use client::Client;
 pub use context::{About, Context, Gone};
 pub use definition::{Definition, Workflow};
+pub(crate) use definition::{is_execution, name_of};
 pub use door::Started;
 pub(crate) use door::{Await, Awaited, Cancel, METHOD_CANCEL, METHOD_RESULT, METHOD_START, Start};
 pub use executions::{Duplicate, Executions, Terms};
 pub use host::{Host, Options};
+pub use metrics::Metrics;
 pub use native::{Declared, Execute, Grouped, Key, Runtime, Service, apply};
 pub use reading::{Description, Select, address};
 pub use report::{Planned, Report, StepKind, StepPhase, StepReport};
@@ -59,3 +65,8 @@ pub use steps::{Acting, ChildStep, Error, Step, Steps, attempted};
 pub use summary::Problem;
 pub use tx::{SqliteTx, Tx};
 pub use wait::{Cancelled, Either, Promised, Signalled, join, join_all, select};
+
+/// The examples of the guide, which are compiled with those of the code.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/workflows.md")]
+struct Guide;

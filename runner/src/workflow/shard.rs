@@ -9,22 +9,23 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Options;
 use super::changes::Changes;
 use super::child::{Child, Parent};
 use super::door::{METHOD_START, Start};
 use super::driver::{Driver, Happening, Leave};
 use super::executions::Duplicate;
 use super::host::Inner;
-use super::journal::Step;
+use super::journal::{Entry, Step};
 use super::reading::Journal;
 use super::resident::Resident;
 use super::summary::Summary;
 use super::tail::{Lease, Row};
+use super::{Metrics, Options};
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{EntityAddress, EntityType, Envelope, Outcome, Snowflake, codec};
 use crate::shard::{Fence, GroupName};
 use crate::store::{self, Message, Phase, Store};
+use crate::trace::Recorder;
 
 /// The executions of one shard.
 pub(super) struct Shard {
@@ -84,6 +85,19 @@ impl Shard {
         self.options.grace
     }
 
+    pub(super) fn metrics(&self) -> Option<&Metrics> {
+        self.options.metrics.as_ref()
+    }
+
+    pub(super) fn traces(&self) -> &Recorder {
+        &self.options.traces
+    }
+
+    /// How many entries the journal of a run may have.
+    pub(super) fn longest_history(&self) -> i64 {
+        i64::from(self.options.longest_history)
+    }
+
     /// How many executions are in memory.
     pub(super) fn resident_count(&self) -> usize {
         lock(&self.residents).len()
@@ -122,18 +136,31 @@ impl Shard {
     }
 
     /// An execution that was just begun.
-    pub(super) fn begun(self: &Arc<Self>, row: Row) {
+    pub(super) fn begun(self: &Arc<Self>, row: Row, entries: Vec<Entry>) {
         let address = row.address.clone();
-        self.changed(&address);
+        self.changes.begun(&address);
         // Whoever asked for it a moment ago may have found nothing, which is not so any more.
         if let Some(resident) = self.present(&address).filter(|resident| !resident.was_there()) {
             self.leave(&resident);
             resident.tell(Happening::Broken);
         }
-        self.enter(&address, Some(row));
+        self.enter(&address, Some((row, entries)));
     }
 
-    fn enter(self: &Arc<Self>, address: &EntityAddress, fresh: Option<Row>) -> Option<Arc<Resident>> {
+    /// The shard group that a child lives in.
+    pub(super) fn group_of(&self, child: &Child) -> GroupName {
+        let registered = || {
+            let inner = self.inner.upgrade()?;
+            Some(inner.workflow(&child.address.entity_type)?.definition().group.clone())
+        };
+        child.group.clone().or_else(registered).unwrap_or_default()
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        address: &EntityAddress,
+        fresh: Option<(Row, Vec<Entry>)>,
+    ) -> Option<Arc<Resident>> {
         let workflow = self.inner.upgrade()?.workflow(&address.entity_type)?;
         let mut residents = lock(&self.residents);
         if let Some(resident) = residents.get(address) {
@@ -326,8 +353,10 @@ impl Shard {
             timeout: None,
             parent: Some(parent),
             duplicate: Duplicate::default(),
+            definition: None,
         };
-        self.message(&child.address, &child.group, METHOD_START, &start).map_err(Leave::Failed)
+        let group = self.group_of(child);
+        self.message(&child.address, &group, METHOD_START, &start).map_err(Leave::Failed)
     }
 
     /// Messages were stored: whoever they are for is told.

@@ -32,6 +32,11 @@ pub trait Steps: Clone + Send + Sync + 'static {
         self.context().sleep(duration)
     }
 
+    /// The same with a name, for those who look on.
+    fn sleep_named(&self, name: &str, duration: Duration) -> impl Future<Output = ()> + Send + use<Self> {
+        self.context().sleep_named(name, duration)
+    }
+
     /// Waits until a time, which may have passed.
     fn sleep_until(&self, time: SystemTime) -> impl Future<Output = ()> + Send + use<Self> {
         self.context().sleep_until(time)
@@ -258,7 +263,7 @@ impl<W: Execute> ChildStep<W> {
             let input = codec::encode(input).map_err(|error| malformed(&error))?;
             let address =
                 EntityAddress { entity_type: definition.entity_type, id: context.about().address.id.clone() };
-            let (group, policy) = (definition.group, Policy::default());
+            let (group, policy) = (Some(definition.group), Policy::default());
             Ok(Child { address, named: false, group, input: input.into(), policy })
         });
         Self { context: context.clone(), child, gives: PhantomData }
