@@ -8,16 +8,16 @@ use cleat_crds::workflow_type::WorkflowTypeSpec;
 
 use super::{Fault, cron};
 use crate::handler::Plan;
-use crate::steps::{self, Definition, World};
+use crate::steps::{self, World};
 
 /// What is wrong with an EntityType. Whether a native type is compiled in is for runners to tell.
 pub fn entity_type(name: &str, spec: &EntityTypeSpec) -> Vec<Fault> {
     Plan::of(name, spec).err().unwrap_or_default()
 }
 
-/// What is wrong with a WorkflowType, also with what it refers to, if the world is given.
+/// What is wrong with a WorkflowType. What it refers to beyond itself is looked at if the world is given.
 pub fn workflow_type(name: &str, spec: &WorkflowTypeSpec, world: Option<&World>) -> Vec<Fault> {
-    steps::check(name, &Definition::from(spec), world)
+    steps::check(name, &spec.into(), world)
 }
 
 /// What is wrong with a CronJob. Whether its target is there is for whoever knows what is declared.
