@@ -24,6 +24,7 @@ mod certificates;
 mod cluster;
 mod component;
 mod control_plane;
+mod helm;
 mod home;
 pub mod image;
 mod kubectl;
@@ -34,8 +35,9 @@ mod wait;
 pub use binaries::{Program, guest, program};
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options};
+pub use helm::Helm;
 pub use home::Running;
-pub use kubectl::Kubectl;
+pub use kubectl::{Kubectl, Outcome};
 pub use wait::{until, within};
 
 use std::io::Write;

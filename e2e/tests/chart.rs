@@ -1,0 +1,133 @@
+//! The chart renders, and a real API server takes all of it.
+
+use anyhow::{Context, Result, ensure};
+use e2e::{ControlPlane, Helm, Kubectl, Options};
+
+/// The values files that the chart is rendered with; none stands for its own.
+const VALUES: [&str; 4] = ["", "ci/bare.yaml", "ci/everything.yaml", "ci/namespaces.yaml"];
+
+/// Kinds of the Prometheus operator, as far as an API server has to know them.
+const MONITORING: [(&str, &str); 3] = [
+    ("servicemonitors", "ServiceMonitor"),
+    ("podmonitors", "PodMonitor"),
+    ("prometheusrules", "PrometheusRule"),
+];
+
+fn with(values: &str) -> String {
+    if values.is_empty() { String::new() } else { format!(" --values {values}") }
+}
+
+async fn helm() -> Result<(tempfile::TempDir, Helm)> {
+    let home = tempfile::tempdir()?;
+    let helm = Helm::new(&home.path().join("kubeconfig")).await?;
+    Ok((home, helm))
+}
+
+async fn rendered(helm: &Helm, values: &str) -> Result<String> {
+    let template = "template cleat . --namespace cleat-system --kube-version 1.36.0 --include-crds --is-upgrade";
+    helm.run(&format!("{template}{}", with(values))).await
+}
+
+#[tokio::test]
+async fn the_chart_passes_the_linter_with_every_values_file() -> Result<()> {
+    let (_home, helm) = helm().await?;
+    for values in VALUES {
+        helm.run(&format!("lint . --strict --kube-version 1.36.0{}", with(values))).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_value_that_the_chart_does_not_know_is_refused_by_its_name() -> Result<()> {
+    let (_home, helm) = helm().await?;
+    for (set, named) in [
+        ("replicas=3", "replicas"),
+        ("operator.replica=3", "replica"),
+        ("operator.replicas=many", "replicas"),
+        ("namespaces[0]=Not_A_Name", "namespaces"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("defaultCluster.spec.database.secretRef.nam=x", "nam"),
+    ] {
+        let outcome = helm.attempt(&format!("template . --kube-version 1.36.0 --set {set}")).await?;
+        ensure!(!outcome.success, "{set} was taken");
+        ensure!(outcome.errors.contains(named), "{set}: {}", outcome.errors);
+    }
+    let outside = "template . --kube-version 1.36.0 --namespace cleat-system --set namespaces={a},defaultCluster.enabled=true";
+    let outcome = helm.attempt(outside).await?;
+    ensure!(!outcome.success && outcome.errors.contains("not among namespaces"), "{}", outcome.errors);
+    let old = helm.attempt("template . --kube-version 1.31.0").await?;
+    ensure!(!old.success && old.errors.contains("kubeVersion"), "{}", old.errors);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_chart_has_the_definitions_that_the_types_generate() -> Result<()> {
+    let folder = Helm::chart();
+    let (ours, theirs) = (folder.join("files/crds"), folder.join("../../crds/yaml"));
+    let names = |folder: &std::path::Path| -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    };
+    let all = names(&theirs)?;
+    ensure!(names(&ours)? == all, "copy crds/yaml to helm/cleat/files/crds");
+    for name in all {
+        let same = std::fs::read(ours.join(&name))? == std::fs::read(theirs.join(&name))?;
+        ensure!(same, "{name} is stale: copy crds/yaml to helm/cleat/files/crds");
+    }
+    Ok(())
+}
+
+async fn prepare(kubectl: &Kubectl) -> Result<()> {
+    for namespace in ["cleat-system", "team-a", "team-b"] {
+        kubectl.run(&format!("create namespace {namespace}")).await?;
+        let level = format!("label namespace {namespace} pod-security.kubernetes.io/enforce=restricted");
+        kubectl.run(&format!("{level} pod-security.kubernetes.io/warn=restricted")).await?;
+        e2e::until("there is no service account", || async {
+            Ok(kubectl.attempt(&format!("get serviceaccount default -n {namespace}"), "").await?.success)
+        })
+        .await?;
+    }
+    for (plural, kind) in MONITORING {
+        let singular = kind.to_lowercase();
+        let definition = format!(
+            "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: {plural}.monitoring.coreos.com}}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {{plural: {plural}, singular: {singular}, kind: {kind}}}
+  versions:
+  - {{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}}}
+"
+        );
+        kubectl.run_with("apply -f -", &definition).await?;
+        kubectl.run(&format!("wait --for=condition=Established crd/{plural}.monitoring.coreos.com")).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_real_api_server_takes_everything_and_has_nothing_to_say_about_its_pods() -> Result<()> {
+    let plane = ControlPlane::start(Options { controllers: true }).await?;
+    let running = plane.running("chart")?;
+    let (kubectl, helm) = (plane.kubectl().await?, Helm::new(&plane.kubeconfig()).await?);
+    prepare(&kubectl).await?;
+    for values in VALUES {
+        let text = rendered(&helm, values).await?;
+        let dry = "apply --server-side --dry-run=server --validate=strict -f -";
+        let outcome = kubectl.attempt(dry, &text).await?;
+        ensure!(outcome.success, "{values}: {}", outcome.errors);
+        // Pods that are not `restricted` are warned of where a workload would make them, and refused where they are made.
+        ensure!(!outcome.errors.contains("Warning"), "{values}: {}", outcome.errors);
+        let taken = outcome.output.lines().filter(|line| line.ends_with("(server dry run)")).count();
+        let sent = text.lines().filter(|line| line.starts_with("kind: ")).count();
+        ensure!(taken == sent, "{values}: {taken} of {sent}\n{}", outcome.output);
+    }
+    running.passed();
+    Ok(())
+}
