@@ -24,7 +24,8 @@ async fn helm() -> Result<(tempfile::TempDir, Helm)> {
 }
 
 async fn rendered(helm: &Helm, values: &str) -> Result<String> {
-    let template = "template cleat . --namespace cleat-system --kube-version 1.36.0 --include-crds --is-upgrade";
+    let template =
+        "template cleat . --namespace cleat-system --kube-version 1.36.0 --include-crds --is-upgrade";
     helm.run(&format!("{template}{}", with(values))).await
 }
 
@@ -91,6 +92,8 @@ async fn prepare(kubectl: &Kubectl) -> Result<()> {
         })
         .await?;
     }
+    // Helm makes it before the pod that uses it.
+    kubectl.run("create serviceaccount cleat-test -n cleat-system").await?;
     for (plural, kind) in MONITORING {
         let singular = kind.to_lowercase();
         let definition = format!(
