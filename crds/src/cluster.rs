@@ -1,4 +1,5 @@
 //! A cluster of runners.
+#![allow(clippy::duplicated_attributes, reason = "each column and each rule is one of several")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -54,6 +55,7 @@ use crate::{Duration, Object, SecretKey};
     validation = Rule::new("self.shards == oldSelf.shards").message("shards cannot change: what is stored is spread over them"),
     validation = Rule::new("self.database == oldSelf.database").message("database cannot change: what is stored stays there; change the Secret's content to rotate it, or make another Cluster"),
     validation = Rule::new("oldSelf.shardGroups.all(o, self.shardGroups.exists(g, g.name == o.name && g.shards == o.shards && has(g.database) == has(o.database) && (!has(g.database) || g.database == o.database)))").message("shard groups cannot be removed or renamed, nor get another number of shards or another database: what is stored stays there"),
+    validation = Rule::new("self.shardGroups.all(g, g.name != 'default')").message("shardGroups cannot have default: the Cluster itself is that group"),
     validation = Rule::new("duration(self.lease.renewEvery) + duration(self.lease.renewEvery) + duration(self.lease.renewEvery) <= duration(self.lease.duration)").message("lease.renewEvery must be at most a third of lease.duration"),
 )]
 pub struct ClusterSpec {
@@ -73,7 +75,7 @@ pub struct ClusterSpec {
     pub shards: i32,
     /// Further groups of shards, each with runners of its own.
     #[serde(default)]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub shard_groups: Vec<ShardGroup>,
     /// When a runner is taken for dead.
     #[serde(default)]

@@ -1,4 +1,5 @@
 //! What happens again and again.
+#![allow(clippy::duplicated_attributes, reason = "each column and each rule is one of several")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};

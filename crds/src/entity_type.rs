@@ -1,4 +1,5 @@
 //! A type of entity.
+#![allow(clippy::duplicated_attributes, reason = "each column and each rule is one of several")]
 
 use std::collections::BTreeMap;
 
@@ -139,8 +140,12 @@ pub struct Http {
 }
 
 /// One thing that can be asked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.cel) || !has(self.http)").message("say either cel or http"),
+    validation = Rule::new("!has(self.stream) || !self.stream || !has(self.cel) && !has(self.http)").message("only native handlers stream"),
+)]
 pub struct Method {
     /// Its name.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z][A-Za-z0-9_]*$"))]

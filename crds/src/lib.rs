@@ -26,7 +26,15 @@ pub use step::{Step, Steps};
 pub use workflow::Workflow;
 pub use workflow_type::WorkflowType;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
 /// The group of all kinds.
 pub const GROUP: &str = "cleat.dev";
 /// The label that names the Cluster that an object belongs to.
 pub const LABEL_CLUSTER: &str = "cleat.dev/cluster";
+
+/// The definitions of all kinds, as an API server takes them.
+pub fn all() -> [CustomResourceDefinition; 5] {
+    [Cluster::crd(), EntityType::crd(), CronJob::crd(), WorkflowType::crd(), Workflow::crd()]
+}

@@ -222,12 +222,16 @@ const DEPTH: usize = 3;
 const NESTED: &str = "x-cleat-steps";
 
 impl Steps {
-    /// The schema of the outermost steps, for `schema_with`.
+    /// The schema of the outermost steps, for `schema_with`. Only these are described: said at each level, the words would be more
+    /// than `kubectl apply` can keep.
     pub fn schema(generator: &mut SchemaGenerator) -> Schema {
         let step = Step::json_schema(generator).to_value();
         let mut schema = opaque();
-        for _ in 0..DEPTH {
+        for level in (0..DEPTH).rev() {
             let mut item = step.clone();
+            if level > 0 {
+                strip(&mut item);
+            }
             replace(&mut item, &schema);
             schema = serde_json::json!({"type": "array", "maxItems": 100, "items": item});
         }
@@ -242,6 +246,21 @@ fn opaque() -> Value {
         "type": "array",
         "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
     })
+}
+
+/// Leaves out all descriptions.
+fn strip(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            // A property may have that name, too; then it is a schema.
+            if fields.get("description").is_some_and(Value::is_string) {
+                fields.remove("description");
+            }
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
 }
 
 /// Puts the schema of the steps within a step where they belong, but keeps their descriptions.

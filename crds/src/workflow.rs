@@ -1,4 +1,5 @@
 //! One execution of a workflow.
+#![allow(clippy::duplicated_attributes, reason = "each column and each rule is one of several")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -32,7 +33,6 @@ use crate::{ClusterRef, Duration, Json, Steps};
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.type) != has(self.steps)").message("say either type or steps"),
-    validation = Rule::new("has(self.steps) || !has(self.output)").message("output goes with steps: a type has its own"),
     validation = Rule::new("self.clusterRef == oldSelf.clusterRef").message("clusterRef cannot change: the execution runs there"),
     validation = Rule::new("has(self.type) == has(oldSelf.type) && (!has(self.type) || self.type == oldSelf.type)").message("type cannot change: the execution has begun; create another Workflow"),
     validation = Rule::new("has(self.key) == has(oldSelf.key) && (!has(self.key) || self.key == oldSelf.key)").message("key cannot change: the execution has begun; create another Workflow"),

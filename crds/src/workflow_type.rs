@@ -1,4 +1,5 @@
 //! A workflow that is written down as steps.
+#![allow(clippy::duplicated_attributes, reason = "each column and each rule is one of several")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};

@@ -2,12 +2,13 @@
 //!
 //! A folder is a noun of the domain. [`shard`] says where things live and who may write there,
 //! [`lease`] who is alive and owns what, [`message`] what is sent and answered, [`transport`] how runners talk; [`store`] is the
-//! only door to the database. An [`mod@entity`] handles messages, and a [`client`] sends them. A
+//! only door to the database, [`egress`] the only way to services outside. An [`mod@entity`] handles messages, and a [`client`] sends them. A
 //! [`mod@workflow`] takes steps, and remembers them.
 
 pub mod client;
 pub mod cluster;
 pub mod cron;
+pub mod egress;
 pub mod entity;
 pub mod lease;
 pub mod message;

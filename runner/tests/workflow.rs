@@ -1,6 +1,8 @@
 //! Durable workflows on both databases.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows a test function, but not what serves it")]
 
+#[path = "workflow/executions.rs"]
+mod executions;
 #[path = "workflow/flow.rs"]
 mod flow;
 #[path = "workflow/life.rs"]

@@ -1,7 +1,11 @@
 //! How values become bytes: MessagePack with named fields, so that old and new releases read each other.
 
+mod json;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+pub use json::to_json;
 
 /// A value that could not be written or read.
 #[derive(Debug, thiserror::Error)]

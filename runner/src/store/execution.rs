@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::Error;
 use crate::message::{EntityAddress, EntityType, Snowflake};
@@ -30,11 +31,11 @@ pub struct Execution {
 }
 
 /// How far an execution is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// It makes steps.
+    /// It makes steps, or waits for a timer, a signal or a child.
     Running,
-    /// It waits for a timer, a signal or a child.
+    /// It rests because somebody said so.
     Suspended,
     /// It cannot go on without help.
     Blocked,

@@ -117,7 +117,12 @@ impl Context {
 
     /// Waits, also across crashes and moves, and at no cost.
     pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
-        let asking = self.ask(Asked::new(Kind::Sleep, ""), Work::Sleep(duration));
+        self.sleep_named("", duration)
+    }
+
+    /// The same with a name, for those who look on.
+    pub fn sleep_named(&self, name: &str, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
+        let asking = self.ask(Asked::new(Kind::Sleep, name), Work::Sleep(duration));
         async move {
             asking.await;
         }

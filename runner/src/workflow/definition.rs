@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::Context;
+use super::report::Planned;
 use crate::entity::HandlerError;
 use crate::message::{EntityType, InvalidAddress};
 use crate::shard::GroupName;
@@ -64,6 +65,12 @@ pub(super) fn name_of(entity_type: &EntityType) -> &str {
 pub trait Workflow: Send + Sync + 'static {
     /// What it is called and where its executions live.
     fn definition(&self) -> &Definition;
+
+    /// The steps that are known before they are taken, in their order, for those who look on. A function in Rust has none: what it
+    /// takes is what it does.
+    fn outline(&self) -> Vec<Planned> {
+        Vec::new()
+    }
 
     /// The function. It is run again from the beginning whenever the execution comes back into memory; what its steps gave then
     /// they give again.

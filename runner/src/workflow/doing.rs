@@ -126,7 +126,7 @@ impl Driver {
         {
             let ((_, step), due) = entry.remove_entry();
             match due {
-                Due::Slept => events.push(Event::Slept { step }),
+                Due::Slept => events.push(Event::Slept { step, name: self.name_of(step) }),
                 Due::Attempt => {
                     if let Some(activity) = self.resting.remove(&step) {
                         self.schedule(step, activity, 0);
@@ -181,6 +181,12 @@ impl Driver {
             }
         }
         if events.is_empty() { Ok(()) } else { self.append(events, Vec::new()).await }
+    }
+
+    fn name_of(&self, step: Step) -> String {
+        let Some(function) = &self.function else { return String::new() };
+        let state = function.context().state();
+        state.machine.open(step).map(|open| open.asked.name.clone()).unwrap_or_default()
     }
 
     fn open(&self, step: Step) -> Option<(i64, u32)> {

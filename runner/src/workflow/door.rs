@@ -16,10 +16,12 @@ use serde::{Deserialize, Serialize};
 use super::child::Parent;
 use super::definition::Definition as Workflow;
 use super::driver::Shown;
+use super::executions::Duplicate;
 use super::host::Inner;
 use super::journal::{Entry, Event, Step, Why};
-use super::shard::{Shard, read_journal};
-use super::summary::Summary;
+use super::reading::{self, Journal};
+use super::shard::Shard;
+use super::summary::{Anew, Summary};
 use super::tail::{Becoming, Lease, Row, Writing};
 use crate::entity::{
     Call, Concurrency, Definition, Effects, Entity, Handler, HandlerError, Method, Visibility,
@@ -48,6 +50,8 @@ pub(super) struct Start {
     pub(super) timeout: Option<Duration>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) parent: Option<Parent>,
+    #[serde(default)]
+    pub(super) duplicate: Duplicate,
 }
 
 /// An execution is there.
@@ -210,18 +214,12 @@ impl Desk {
         if shard.take_doubt(&address) || shard.present(&address).is_some() || call.attempt() > 0 {
             let known = shard.lease(&address).await.map_err(retry)?.and_then(|lease| lease.row().cloned());
             if let Some(row) = known {
-                return Self::exists(call, &start, &row);
+                return self.exists(call, start, &row).await;
             }
         }
         let run = shard.next_id().map_err(retry)?;
         let started = to_millis(SystemTime::now());
-        let timeout = start.timeout.or(self.workflow.timeout);
-        let summary = Summary {
-            seed: rand::random(),
-            deadline: timeout.map(|timeout| started.saturating_add(super::activity::millis(timeout))),
-            parent: start.parent,
-            ..Summary::default()
-        };
+        let summary = self.summary(&start, started);
         let row = Row {
             address: address.clone(),
             group: self.workflow.group.clone(),
@@ -248,10 +246,70 @@ impl Desk {
         reply(&Started { run, existing: false })
     }
 
+    fn summary(&self, start: &Start, started: i64) -> Summary {
+        let timeout = start.timeout.or(self.workflow.timeout);
+        Summary {
+            seed: rand::random(),
+            deadline: timeout.map(|timeout| started.saturating_add(super::activity::millis(timeout))),
+            parent: start.parent.clone(),
+            ..Summary::default()
+        }
+    }
+
+    /// Begins an execution that has ended once more, with nothing of what it was.
+    async fn anew(&self, call: &mut Call, start: Start) -> Result<Bytes, HandlerError> {
+        let (shard, lease, row) = self.lease(call).await?;
+        if !row.phase.is_final() {
+            // Somebody was faster.
+            return Err(HandlerError::Retry("the execution has begun anew meanwhile".to_owned()));
+        }
+        let started = to_millis(SystemTime::now());
+        let anew = Some(Anew { input: start.input.clone(), started });
+        let summary = Summary { anew, ..self.summary(&start, started) };
+        let begun = Entry { at: started, event: Event::Begun { input: start.input, from: row.run } };
+        let run = Self::renew(call, shard, lease, &row, &summary, &[begun])?;
+        reply(&Started { run, existing: false })
+    }
+
+    /// Makes an execution go on in another run with these entries.
+    fn renew(
+        call: &mut Call,
+        shard: Arc<Shard>,
+        mut lease: Lease,
+        row: &Row,
+        summary: &Summary,
+        entries: &[Entry],
+    ) -> Result<Snowflake, HandlerError> {
+        let to = shard.next_id().map_err(retry)?;
+        let summary = summary.encode().map_err(retry)?;
+        let entries: Result<Vec<_>, _> = entries.iter().map(Entry::encode).collect();
+        let address = row.address.clone();
+        let context = call.context();
+        context.also(Change::Renew { address: address.clone(), from: row.run, to, summary });
+        context.also(Change::Journal { run: to, from: 0, entries: entries.map_err(retry)? });
+        lease.replace();
+        context.then(move || {
+            lease.close();
+            shard.changed(&address);
+            shard.resident(&address);
+        });
+        Ok(to)
+    }
+
     /// There is an execution with this id already.
-    fn exists(call: &mut Call, start: &Start, row: &Row) -> Result<Bytes, HandlerError> {
+    async fn exists(&self, call: &mut Call, start: Start, row: &Row) -> Result<Bytes, HandlerError> {
+        let failed = row.phase.is_final() && row.phase != Phase::Completed;
+        match start.duplicate {
+            Duplicate::Refuse => {
+                let message = format!("there is an execution {} already", row.address);
+                return Err(HandlerError::failed("AlreadyStarted", message));
+            }
+            Duplicate::AfterFailure if failed => return self.anew(call, start).await,
+            Duplicate::AfterEnd if row.phase.is_final() => return self.anew(call, start).await,
+            Duplicate::Join | Duplicate::AfterFailure | Duplicate::AfterEnd => {}
+        }
         let ours = row.summary.parent == start.parent;
-        if ours && row.input == start.input {
+        if ours && *row.summary.input(&row.input) == start.input {
             return reply(&Started { run: row.run, existing: true });
         }
         let message = format!(
@@ -317,35 +375,33 @@ impl Desk {
 
     /// Begins another run that has the first so many entries of the journal; or, if none are named, those before the failure.
     async fn reset(&self, call: &mut Call, entries: Option<usize>) -> Result<Bytes, HandlerError> {
-        let (shard, mut lease, row) = self.lease(call).await?;
-        let journal = read_journal(shard.store().as_ref(), row.run).await.map_err(retry)?;
+        let (shard, lease, row) = self.lease(call).await?;
+        let Journal { entries: journal, beyond, unreadable, .. } =
+            Journal::read(shard.store().as_ref(), row.run).await.map_err(retry)?;
         let inner = self.inner.upgrade().ok_or_else(gone)?;
         let keep = match entries {
             Some(entries) => entries,
             None => inner.cause_of_failure(&row, &journal).unwrap_or(journal.len()),
         };
         if keep > journal.len() {
-            let message = format!("execution {} has {} entries, not {keep}", row.address, journal.len());
+            let readable = if unreadable.is_some() { "readable " } else { "" };
+            let message =
+                format!("execution {} has {} {readable}entries, not {keep}", row.address, journal.len());
             return Err(HandlerError::failed("NoSuchStep", message));
         }
         // Signals that came later were sent to the execution and not to a step of it.
         let (before, after) = journal.split_at(keep);
-        let signals =
-            after.iter().filter(|entry| matches!(entry.event, Event::Signal { .. } | Event::Promise { .. }));
-        let kept: Result<Vec<_>, _> = before.iter().chain(signals).map(Entry::encode).collect();
-        let to = shard.next_id().map_err(retry)?;
-        let summary = Summary { outcome: None, problem: None, cancelling: false, ..row.summary };
-        let summary = summary.encode().map_err(retry)?;
-        let context = call.context();
-        context.also(Change::Renew { address: row.address.clone(), from: row.run, to, summary });
-        context.also(Change::Journal { run: to, from: 0, entries: kept.map_err(retry)? });
-        lease.replace();
-        let address = row.address;
-        context.then(move || {
-            lease.close();
-            shard.resident(&address);
-        });
-        reply(&Started { run: to, existing: true })
+        let sent = |entry: &&Entry| matches!(entry.event, Event::Signal { .. } | Event::Promise { .. });
+        let kept: Vec<_> = before.iter().chain(after.iter().chain(&beyond).filter(sent)).cloned().collect();
+        let summary = Summary {
+            outcome: None,
+            problem: None,
+            cancelling: false,
+            open: Vec::new(),
+            ..row.summary.clone()
+        };
+        let run = Self::renew(call, shard, lease, &row, &summary, &kept)?;
+        reply(&Started { run, existing: true })
     }
 
     /// Waits for the end, without a statement once it is known that it has not come yet.
@@ -485,8 +541,5 @@ fn retry(error: store::Error) -> HandlerError {
 }
 
 fn no_such(address: &EntityAddress) -> HandlerError {
-    HandlerError::failed(
-        "NoSuchExecution",
-        format!("there is no execution {address}: it was never started, or ended long ago"),
-    )
+    HandlerError::failed("NoSuchExecution", reading::no_such(address))
 }

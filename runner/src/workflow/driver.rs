@@ -20,12 +20,17 @@ use super::attempt::Tried;
 use super::child::Child;
 use super::function::{Function, Turn};
 use super::journal::{Entry, Event, Step};
-use super::machine::Blocked;
+use super::machine::{Blocked, Machine, Waited};
+use super::report::{StepKind, shown_as};
 use super::resident::Resident;
 use super::shard::Shard;
+use super::summary::Open;
 use super::tail::{Lease, Row, Tail, Writing};
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::store::{self, Change, Committed, Message, Phase, Write};
+
+/// How many of the things that an execution waits for its row says.
+const GLANCE: usize = 20;
 
 /// What a driver is told.
 pub(super) enum Happening {
@@ -78,6 +83,8 @@ pub(super) struct Driver {
     /// Entries to be written with the next.
     pub(super) owed: Vec<Event>,
     asked: Vec<(String, oneshot::Sender<Shown>)>,
+    /// Why what is in the journal cannot be delivered.
+    unreadable: Option<Blocked>,
     alarm: Arc<Notify>,
     quiet_since: Instant,
 }
@@ -109,6 +116,7 @@ impl Driver {
             children: BTreeMap::new(),
             owed: Vec::new(),
             asked: Vec::new(),
+            unreadable: None,
             alarm: Arc::new(Notify::new()),
             quiet_since: Instant::now(),
         }
@@ -119,8 +127,9 @@ impl Driver {
         let found = match fresh {
             Some(row) => Ok(Tail { row: Some(row), ..Tail::default() }),
             None => self.shard.read(&self.me.address).await.map(|read| match read {
-                Some((row, entries)) => {
-                    self.backlog.extend(entries);
+                Some((row, journal)) => {
+                    self.backlog.extend(journal.entries);
+                    self.unreadable = journal.unreadable;
                     Tail { row: Some(row), ..Tail::default() }
                 }
                 None => Tail::default(),
@@ -155,9 +164,10 @@ impl Driver {
             if !matches!(row.phase, Phase::Running | Phase::Cancelling) || self.shard.closing.is_cancelled() {
                 return Ok(());
             }
-            let mut turn = match &self.function {
-                Some(_) => Turn::Waiting,
-                None => self.begin(&row),
+            let mut turn = match (&self.function, &self.unreadable) {
+                (_, Some(blocked)) => Turn::Blocked(blocked.clone()),
+                (Some(_), None) => Turn::Waiting,
+                (None, None) => self.begin(&row),
             };
             while turn == Turn::Waiting
                 && let (Some(function), Some(entry)) = (&mut self.function, self.backlog.pop_front())
@@ -300,8 +310,28 @@ impl Driver {
             let state = function.context().state();
             summary.steps = state.machine.steps_done();
             summary.not_undone.clone_from(&state.not_undone);
+            summary.open = self.open_steps(&state.machine);
         }
         summary
+    }
+
+    /// What the function waits for, as far as a glance goes.
+    fn open_steps(&self, machine: &Machine) -> Vec<Open> {
+        let due: BTreeMap<_, _> = self.due.keys().map(|(due, step)| (*step, *due)).collect();
+        let steps = machine.waiting().filter_map(|(step, open)| {
+            let kind = StepKind::of(open.asked.kind)?;
+            let (name, since) = (shown_as(&open.asked).to_owned(), open.since);
+            Some(Open { step: Some(step), kind, name, since, until: due.get(&step).copied() })
+        });
+        let waits = machine.waits().filter_map(|(what, since)| {
+            let (kind, name) = match what {
+                Waited::Signal(name) => (StepKind::Signal, name.clone()),
+                Waited::Promise(name) => (StepKind::Promise, name.clone()),
+                Waited::Cancel => return None,
+            };
+            Some(Open { step: None, kind, name, since, until: None })
+        });
+        steps.chain(waits).take(GLANCE).collect()
     }
 
     pub(super) fn take_owed(&mut self) -> Vec<Event> {

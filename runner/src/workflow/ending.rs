@@ -30,6 +30,7 @@ impl Driver {
         let mut summary = self.summarise(&row);
         summary.outcome = Some(outcome.clone());
         summary.problem = None;
+        summary.open = Vec::new();
         let becoming = Becoming { phase, active: false, summary };
         let entries = self
             .take_owed()
@@ -61,6 +62,7 @@ impl Driver {
         let Some(row) = lease.row().cloned() else { return Ok(Leave::Rest) };
         let mut summary = self.summarise(&row);
         summary.seed = rand::random();
+        summary.open = Vec::new();
         summary.problem = None;
         let unread = self.function().map(|function| function.context().state().machine.unread());
         // What was written and not delivered goes along, too.
@@ -95,6 +97,7 @@ impl Driver {
         lease.tail_mut().gone = true;
         let write = Write { fence: self.shard.fence.clone(), changes };
         self.shard.store().commit(write).await.map_err(Leave::Failed)?;
+        self.shard.changed(&self.me.address);
         self.dismiss();
         self.shard.leave(&self.me);
         drop(lease);

@@ -8,14 +8,16 @@ use async_trait::async_trait;
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 
-use super::Workflow;
+use super::changes::Changes;
 use super::door::Door;
 use super::function::{Function, Turn};
 use super::journal::Entry;
+use super::report::Planned;
 use super::shard::Shard;
 use super::tail::Row;
+use super::{Definition, Workflow};
 use crate::entity::{self, InvalidDefinition};
-use crate::message::EntityType;
+use crate::message::{EntityAddress, EntityType};
 use crate::shard::ownership::{self, NotOpened, Progress};
 use crate::shard::{Epoch, Fence, ShardId};
 use crate::store::{self, Store};
@@ -67,6 +69,7 @@ pub(super) struct Inner {
     /// Shards were opened or closed.
     changed: Notify,
     lost: broadcast::Sender<Fence>,
+    pub(super) changes: Changes,
     stop: CancellationToken,
 }
 
@@ -88,6 +91,7 @@ impl Host {
             shards: RwLock::default(),
             changed: Notify::new(),
             lost: broadcast::channel(1024).0,
+            changes: Changes::new(),
             stop: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&inner).keep());
@@ -126,6 +130,22 @@ impl Host {
     /// Fences that turned out to have fallen.
     pub fn lost(&self) -> broadcast::Receiver<Fence> {
         self.0.lost.subscribe()
+    }
+
+    /// Executions whose row or journal was changed by a commit of this runner, from now on. Whoever is slow misses some, and is told
+    /// so ([`Lagged`](broadcast::error::RecvError::Lagged)): then any may have changed.
+    pub fn changes(&self) -> broadcast::Receiver<EntityAddress> {
+        self.0.changes.listen()
+    }
+
+    /// How a workflow that is registered here is defined.
+    pub fn definition(&self, entity_type: &EntityType) -> Option<Definition> {
+        self.0.workflow(entity_type).map(|workflow| workflow.definition().clone())
+    }
+
+    /// The steps that a workflow is known to have before it takes them.
+    pub(super) fn outline(&self, entity_type: &EntityType) -> Vec<Planned> {
+        self.0.workflow(entity_type).map(|workflow| workflow.outline()).unwrap_or_default()
     }
 
     /// The host of the entities beside it.

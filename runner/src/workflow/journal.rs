@@ -87,6 +87,9 @@ pub enum Event {
     Slept {
         /// Which step.
         step: Step,
+        /// What it is called, if it is.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        name: String,
     },
     /// A value that the function took from outside.
     #[serde(rename = "R")]
@@ -209,7 +212,7 @@ impl Event {
             Self::Activity { step, name, .. }
             | Self::Attempt { step, name, .. }
             | Self::Progress { step, name, .. } => (*step, named(Kind::Activity, name)),
-            Self::Slept { step } => (*step, named(Kind::Sleep, "")),
+            Self::Slept { step, name } => (*step, named(Kind::Sleep, name)),
             Self::Recorded { step, name, .. } => (*step, named(Kind::Record, name)),
             Self::Patched { step, id } => (*step, named(Kind::Patch, id)),
             Self::Child { step, address } => (*step, named(Kind::Child, address.entity_type.as_str())),
@@ -258,7 +261,8 @@ impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             Kind::Activity => "activity",
-            Kind::Sleep => return f.write_str("a sleep"),
+            Kind::Sleep if self.name.is_empty() => return f.write_str("a sleep"),
+            Kind::Sleep => "the sleep",
             Kind::Record => "the recorded value",
             Kind::Patch => "the patch",
             Kind::Child => "the child workflow",
@@ -304,7 +308,7 @@ mod tests {
                 name,
                 progress
             }),
-            step().prop_map(|step| Event::Slept { step }),
+            (step(), "[a-z]{0,9}").prop_map(|(step, name)| Event::Slept { step, name }),
             (step(), "[a-z]{1,9}", bytes()).prop_map(|(step, name, value)| Event::Recorded {
                 step,
                 name,
@@ -348,7 +352,7 @@ mod tests {
 
     #[test]
     fn entries_are_read_as_they_were_first_written() {
-        let slept = Entry { at: 5, event: Event::Slept { step: Step(3) } };
+        let slept = Entry { at: 5, event: Event::Slept { step: Step(3), name: String::new() } };
         assert_eq!(slept.encode().unwrap().as_ref(), [0x92, 0x05, 0x81, 0xa1, b'T', 0x91, 0x03]);
     }
 }

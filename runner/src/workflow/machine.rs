@@ -46,8 +46,16 @@ pub enum Blocked {
     )]
     Foreign,
     /// An entry of the journal cannot be read.
-    #[error("the journal cannot be read: {0}")]
-    Unreadable(String),
+    #[error(
+        "entry {place} of the journal cannot be read ({why}): deploy the release that wrote it or a later one and retry, or reset \
+         to the entries before it"
+    )]
+    Unreadable {
+        /// Which one, counted from 0.
+        place: i64,
+        /// Why.
+        why: String,
+    },
 }
 
 impl Blocked {
@@ -56,7 +64,7 @@ impl Blocked {
         match self {
             Self::Mismatch { .. } | Self::NotAsked { .. } => "NonDeterministic",
             Self::Foreign => "ForeignWake",
-            Self::Unreadable(_) => "UnreadableJournal",
+            Self::Unreadable { .. } => "UnreadableJournal",
         }
     }
 }
@@ -102,6 +110,8 @@ pub struct Machine {
     promises: HashMap<String, Outcome>,
     patches: HashMap<String, bool>,
     wakers: HashMap<Waited, Vec<Waker>>,
+    /// How many wait for each of these, since when the first.
+    waits: BTreeMap<Waited, (usize, i64)>,
     cancel: Option<Why>,
     now: i64,
     blocked: Option<Blocked>,
@@ -113,7 +123,7 @@ pub struct Machine {
 }
 
 /// What else than steps can be waited for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Waited {
     /// A signal.
     Signal(String),
@@ -161,7 +171,7 @@ impl Machine {
             Event::Activity { step, outcome, .. } | Event::ChildEnded { step, outcome } => {
                 self.answer(step, outcome);
             }
-            Event::Slept { step } => self.answer(step, Outcome::Success(Bytes::new())),
+            Event::Slept { step, .. } => self.answer(step, Outcome::Success(Bytes::new())),
             Event::Recorded { step, value, .. } => self.answer(step, Outcome::Success(value)),
             Event::Attempt { step, attempts, again, progress, .. } => {
                 if let Some(open) = self.open.get_mut(&step) {
@@ -325,6 +335,27 @@ impl Machine {
         if !wakers.iter().any(|known| known.will_wake(waker)) {
             wakers.push(waker.clone());
         }
+    }
+
+    /// The function begins to wait for something, for those who want to know.
+    pub fn begin_waiting(&mut self, what: Waited) {
+        let (waiting, _) = self.waits.entry(what).or_insert((0, self.now));
+        *waiting += 1;
+    }
+
+    /// One of those who wait for something has it, or does not want it any more.
+    pub fn end_waiting(&mut self, what: &Waited) {
+        if let Some((waiting, _)) = self.waits.get_mut(what) {
+            *waiting = waiting.saturating_sub(1);
+            if *waiting == 0 {
+                self.waits.remove(what);
+            }
+        }
+    }
+
+    /// What else than steps the function waits for, and since when.
+    pub fn waits(&self) -> impl Iterator<Item = (&Waited, i64)> {
+        self.waits.iter().map(|(what, (_, since))| (what, *since))
     }
 
     /// The function has returned.

@@ -14,6 +14,7 @@
 
 pub mod activity;
 mod attempt;
+mod changes;
 mod child;
 mod client;
 mod context;
@@ -22,14 +23,17 @@ mod doing;
 mod door;
 mod driver;
 mod ending;
+mod executions;
 mod function;
 mod host;
 pub mod journal;
 mod leaving;
 pub mod machine;
 mod native;
+mod reading;
 #[cfg(test)]
 mod replay_tests;
+mod report;
 mod resident;
 mod shard;
 mod steps;
@@ -41,12 +45,15 @@ mod wait;
 mod waker;
 
 pub use child::Policy;
-pub use client::{Client, Description, Select};
+pub use client::Client;
 pub use context::{About, Context, Gone};
 pub use definition::{Definition, Workflow};
 pub use door::Started;
+pub use executions::{Duplicate, Executions, Terms};
 pub use host::{Host, Options};
 pub use native::{Declared, Execute, Grouped, Key, Runtime, Service, apply};
+pub use reading::{Description, Select, address};
+pub use report::{Planned, Report, StepKind, StepPhase, StepReport};
 pub use steps::{Acting, ChildStep, Error, Step, Steps, attempted};
 pub use summary::Problem;
 pub use tx::{SqliteTx, Tx};

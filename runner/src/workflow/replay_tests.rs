@@ -79,7 +79,7 @@ fn done(step: u32, name: &str, value: &'static str) -> Entry {
 }
 
 fn slept(step: u32) -> Entry {
-    Entry { at: 100, event: Event::Slept { step: Step(step) } }
+    Entry { at: 100, event: Event::Slept { step: Step(step), name: String::new() } }
 }
 
 fn ok(text: impl Into<String>) -> Result<Bytes, HandlerError> {
@@ -363,7 +363,7 @@ fn live(plan: Plan, mut chance: impl FnMut(usize) -> usize) -> (Vec<Entry>, Vec<
             .machine
             .waiting()
             .map(|(step, open)| match open.asked.kind {
-                Kind::Sleep => Event::Slept { step },
+                Kind::Sleep => Event::Slept { step, name: open.asked.name.clone() },
                 _ => Event::Activity {
                     step,
                     name: open.asked.name.clone(),

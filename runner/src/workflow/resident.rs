@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::changes::Changes;
 use super::driver::{Happening, Shown};
 use super::tail::{Lease, Tail};
 use crate::message::EntityAddress;
@@ -19,14 +20,18 @@ pub(super) struct Resident {
     /// Whether there was an execution when it was read.
     there: AtomicBool,
     inbox: mpsc::UnboundedSender<Happening>,
+    changes: Changes,
 }
 
 impl Resident {
-    pub(super) fn new(address: EntityAddress) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
+    pub(super) fn new(
+        address: EntityAddress,
+        changes: Changes,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
         let (inbox, happenings) = mpsc::unbounded_channel();
         let read = CancellationToken::new();
         let there = AtomicBool::new(false);
-        (Arc::new(Self { address, tail: Arc::default(), read, there, inbox }), happenings)
+        (Arc::new(Self { address, tail: Arc::default(), read, there, inbox, changes }), happenings)
     }
 
     /// It is known where the journal ends, or that this cannot be known.
@@ -44,7 +49,7 @@ impl Resident {
     /// The right to write, when it is one's turn.
     pub(super) async fn lease(&self) -> Lease {
         self.read.cancelled().await;
-        Lease::new(Arc::clone(&self.tail).lock_owned().await, self.inbox.clone())
+        Lease::new(Arc::clone(&self.tail).lock_owned().await, self.inbox.clone(), self.changes.clone())
     }
 
     /// Tells its driver something, if it has one.

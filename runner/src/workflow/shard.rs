@@ -10,11 +10,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Options;
+use super::changes::Changes;
 use super::child::{Child, Parent};
 use super::door::{METHOD_START, Start};
 use super::driver::{Driver, Happening, Leave};
+use super::executions::Duplicate;
 use super::host::Inner;
-use super::journal::{Entry, Step};
+use super::journal::Step;
+use super::reading::Journal;
 use super::resident::Resident;
 use super::summary::Summary;
 use super::tail::{Lease, Row};
@@ -22,9 +25,6 @@ use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{EntityAddress, Envelope, Outcome, Snowflake, codec};
 use crate::shard::{Fence, GroupName};
 use crate::store::{self, Message, Phase, Store};
-
-/// Entries that are read in one statement.
-const PAGE: u32 = 5000;
 
 /// The executions of one shard.
 pub(super) struct Shard {
@@ -41,6 +41,7 @@ pub(super) struct Shard {
     pub(super) timers_changed: Notify,
     /// How often in a row each function has panicked or could not be read.
     failures: Mutex<HashMap<EntityAddress, u32>>,
+    changes: Changes,
     tasks: TaskTracker,
     /// Nothing new is started.
     pub(super) closing: CancellationToken,
@@ -68,6 +69,7 @@ impl Shard {
             timers: Mutex::default(),
             timers_changed: Notify::new(),
             failures: Mutex::default(),
+            changes: inner.changes.clone(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             aborting: CancellationToken::new(),
@@ -107,9 +109,15 @@ impl Shard {
         self.enter(address, None)
     }
 
+    /// An execution was changed by a commit.
+    pub(super) fn changed(&self, address: &EntityAddress) {
+        self.changes.tell(address);
+    }
+
     /// An execution that was just begun.
     pub(super) fn begun(self: &Arc<Self>, row: Row) {
         let address = row.address.clone();
+        self.changed(&address);
         // Whoever asked for it a moment ago may have found nothing, which is not so any more.
         if let Some(resident) = self.present(&address).filter(|resident| !resident.was_there()) {
             self.leave(&resident);
@@ -124,7 +132,7 @@ impl Shard {
         if let Some(resident) = residents.get(address) {
             return Some(Arc::clone(resident));
         }
-        let (resident, inbox) = Resident::new(address.clone());
+        let (resident, inbox) = Resident::new(address.clone(), self.changes.clone());
         residents.insert(address.clone(), Arc::clone(&resident));
         drop(residents);
         let driver = Driver::new(Arc::clone(self), Arc::clone(&resident), workflow, inbox);
@@ -220,14 +228,10 @@ impl Shard {
     }
 
     /// An execution with its journal, as the database has it.
-    pub(super) async fn read(
-        &self,
-        address: &EntityAddress,
-    ) -> Result<Option<(Row, Vec<Entry>)>, store::Error> {
+    pub(super) async fn read(&self, address: &EntityAddress) -> Result<Option<(Row, Journal)>, store::Error> {
         let Some(stored) = self.store.execution(address).await? else { return Ok(None) };
         let execution = stored.execution;
-        let entries = read_journal(self.store.as_ref(), execution.run).await?;
-        let next = i64::try_from(entries.len()).unwrap_or(i64::MAX);
+        let journal = Journal::read(self.store.as_ref(), execution.run).await?;
         let row = Row {
             summary: Summary::decode(&execution.summary)?,
             address: execution.address,
@@ -237,9 +241,9 @@ impl Shard {
             active: execution.active,
             started: to_millis(execution.started),
             input: execution.input,
-            next,
+            next: journal.next,
         };
-        Ok(Some((row, entries)))
+        Ok(Some((row, journal)))
     }
 
     /// Whether a look at the database has to come before an execution is begun here. It does once somebody has failed to begin it.
@@ -310,7 +314,12 @@ impl Shard {
         };
         let Some(row) = lease.row() else { return Err(Leave::Again) };
         let parent = Parent { address: row.address.clone(), group: row.group.clone(), run: row.run, step };
-        let start = Start { input: child.input.clone(), timeout: None, parent: Some(parent) };
+        let start = Start {
+            input: child.input.clone(),
+            timeout: None,
+            parent: Some(parent),
+            duplicate: Duplicate::default(),
+        };
         self.message(&child.address, &child.group, METHOD_START, &start).map_err(Leave::Failed)
     }
 
@@ -377,21 +386,5 @@ impl Shard {
         self.tasks.close();
         lock(&self.waiters).clear();
         lock(&self.residents).clear();
-    }
-}
-
-/// All entries of a run.
-pub(super) async fn read_journal(store: &dyn Store, run: Snowflake) -> Result<Vec<Entry>, store::Error> {
-    let mut entries = Vec::new();
-    loop {
-        let from = i64::try_from(entries.len()).unwrap_or(i64::MAX);
-        let page = store.journal(run, from, PAGE).await?;
-        let full = page.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
-        for bytes in page {
-            entries.push(Entry::decode(&bytes)?);
-        }
-        if !full {
-            return Ok(entries);
-        }
     }
 }

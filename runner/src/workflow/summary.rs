@@ -1,9 +1,14 @@
 //! What is known of an execution at a glance: the engine's part of its row.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::child::Parent;
+use super::journal::Step;
+use super::report::StepKind;
+use crate::message::codec::time::from_millis;
 use crate::message::{Outcome, codec};
 use crate::store;
 
@@ -36,6 +41,35 @@ pub(super) struct Summary {
     /// What could not be undone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) not_undone: Vec<String>,
+    /// What it waited for when this was written, as far as there is room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) open: Vec<Open>,
+    /// There if it was begun again under its key after it had ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) anew: Option<Anew>,
+}
+
+/// How an execution was begun again under its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Anew {
+    pub(super) input: Bytes,
+    /// In milliseconds of Unix time.
+    pub(super) started: i64,
+}
+
+/// Something that an execution waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Open {
+    /// Which step, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) step: Option<Step>,
+    pub(super) kind: StepKind,
+    pub(super) name: String,
+    /// Since when it waits, in milliseconds of Unix time.
+    pub(super) since: i64,
+    /// Until when at the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<i64>,
 }
 
 /// Why an execution does not get on.
@@ -54,5 +88,24 @@ impl Summary {
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, store::Error> {
         Ok(codec::decode(bytes)?)
+    }
+
+    /// For those who only look: a summary that cannot be read says so.
+    pub(super) fn lenient(bytes: &[u8]) -> Self {
+        Self::decode(bytes).unwrap_or_else(|error| {
+            let message = format!("the summary of the execution cannot be read: {error}");
+            let problem = Problem { reason: "UnreadableSummary".to_owned(), message };
+            Self { problem: Some(problem), ..Self::default() }
+        })
+    }
+
+    /// What the execution was begun with.
+    pub(super) fn input<'a>(&'a self, first: &'a Bytes) -> &'a Bytes {
+        self.anew.as_ref().map_or(first, |anew| &anew.input)
+    }
+
+    /// When it was begun again under its key, if it was.
+    pub(super) fn started(&self) -> Option<SystemTime> {
+        self.anew.as_ref().map(|anew| from_millis(anew.started))
     }
 }

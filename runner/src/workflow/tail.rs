@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
+use super::changes::Changes;
 use super::driver::Happening;
 use super::journal::Entry;
 use super::summary::Summary;
@@ -49,6 +50,7 @@ pub(super) struct Tail {
 pub(super) struct Lease {
     tail: OwnedMutexGuard<Tail>,
     inbox: mpsc::UnboundedSender<Happening>,
+    changes: Changes,
     planned: Option<(Row, Vec<Entry>)>,
 }
 
@@ -79,8 +81,12 @@ pub(super) enum Wake {
 }
 
 impl Lease {
-    pub(super) fn new(tail: OwnedMutexGuard<Tail>, inbox: mpsc::UnboundedSender<Happening>) -> Self {
-        Self { tail, inbox, planned: None }
+    pub(super) fn new(
+        tail: OwnedMutexGuard<Tail>,
+        inbox: mpsc::UnboundedSender<Happening>,
+        changes: Changes,
+    ) -> Self {
+        Self { tail, inbox, changes, planned: None }
     }
 
     pub(super) fn tail(&self) -> &Tail {
@@ -153,6 +159,7 @@ impl Lease {
     /// The write was committed: whoever runs the execution is told.
     pub(super) fn committed(mut self) {
         let Some((row, entries)) = self.planned.take() else { return };
+        self.changes.tell(&row.address);
         self.tail.row = Some(row);
         // Sent before the next one may write, so that they are told in order. If nobody listens, they are read from the database.
         let _ = self.inbox.send(Happening::Written(entries));

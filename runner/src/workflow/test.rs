@@ -300,7 +300,9 @@ impl<'a> Run<'a> {
         for (step, work) in work {
             match work {
                 Work::Sleep(duration) => {
-                    self.due.insert((self.now.saturating_add(millis(duration)), step), Event::Slept { step });
+                    let name = context.state().machine.open(step).map(|open| open.asked.name.clone());
+                    let slept = Event::Slept { step, name: name.unwrap_or_default() };
+                    self.due.insert((self.now.saturating_add(millis(duration)), step), slept);
                 }
                 Work::Record { name, make } => {
                     let value = make().map_err(|error| Error::Codec(error.to_string()))?;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::context::{Context, Work};
 use super::journal::{Asked, Step};
-use super::machine::Waited;
+use super::machine::{Machine, Waited};
 use crate::message::Outcome;
 
 /// A step, from being asked for to its answer. Dropped before, it is told to stop.
@@ -62,45 +62,71 @@ impl Drop for Asking {
 
 /// Waits for a signal.
 #[must_use = "it waits only when it is awaited"]
-pub struct Signalled {
-    context: Context,
-    name: String,
-}
+pub struct Signalled(Waiting);
 
 impl Signalled {
     pub(super) fn new(context: Context, name: &str) -> Self {
-        Self { context, name: name.to_owned() }
+        Self(Waiting::new(context, Waited::Signal(name.to_owned())))
     }
 }
 
 impl Future for Signalled {
     type Output = Bytes;
 
-    fn poll(self: Pin<&mut Self>, task: &mut task::Context<'_>) -> Poll<Bytes> {
-        let signal = self.context.state().machine.signal(&self.name, task.waker());
-        signal.map_or(Poll::Pending, Poll::Ready)
+    fn poll(mut self: Pin<&mut Self>, task: &mut task::Context<'_>) -> Poll<Bytes> {
+        self.0.poll(|machine, name| machine.signal(name, task.waker()))
     }
 }
 
 /// Waits for a promise to be kept.
 #[must_use = "it waits only when it is awaited"]
-pub struct Promised {
-    context: Context,
-    name: String,
-}
+pub struct Promised(Waiting);
 
 impl Promised {
     pub(super) fn new(context: Context, name: &str) -> Self {
-        Self { context, name: name.to_owned() }
+        Self(Waiting::new(context, Waited::Promise(name.to_owned())))
     }
 }
 
 impl Future for Promised {
     type Output = Outcome;
 
-    fn poll(self: Pin<&mut Self>, task: &mut task::Context<'_>) -> Poll<Outcome> {
-        let kept = self.context.state().machine.promise(&self.name, task.waker());
-        kept.map_or(Poll::Pending, Poll::Ready)
+    fn poll(mut self: Pin<&mut Self>, task: &mut task::Context<'_>) -> Poll<Outcome> {
+        self.0.poll(|machine, name| machine.promise(name, task.waker()))
+    }
+}
+
+/// Something that is waited for and is no step. While it is, the machine knows it.
+struct Waiting {
+    context: Context,
+    what: Waited,
+    known: bool,
+}
+
+impl Waiting {
+    fn new(context: Context, what: Waited) -> Self {
+        Self { context, what, known: false }
+    }
+
+    fn poll<T>(&mut self, look: impl FnOnce(&mut Machine, &str) -> Option<T>) -> Poll<T> {
+        let (Waited::Signal(name) | Waited::Promise(name)) = &self.what else { return Poll::Pending };
+        let mut state = self.context.state();
+        let found = look(&mut state.machine, name);
+        if found.is_none() && !self.known {
+            state.machine.begin_waiting(self.what.clone());
+        } else if found.is_some() && self.known {
+            state.machine.end_waiting(&self.what);
+        }
+        self.known = found.is_none();
+        found.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.known {
+            self.context.state().machine.end_waiting(&self.what);
+        }
     }
 }
 
