@@ -17,7 +17,7 @@ async fn installed(values: &str) -> Result<(ControlPlane, Kubectl)> {
     let kubectl = plane.kubectl().await?;
     namespaces(&kubectl, &["shop", "team-a", "team-b"]).await?;
     let helm = Helm::new(&plane.kubeconfig()).await?;
-    let install = "install cleat . --namespace cleat-system --create-namespace --set crds.install=false";
+    let install = "install cleat . --namespace cleat-system --create-namespace";
     helm.run(&format!("{install}{values}")).await?;
     Ok((plane, kubectl))
 }

@@ -1,6 +1,6 @@
 //! The chart renders, and a real API server takes all of it.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::{ControlPlane, Helm, Kubectl, Options};
 
 /// The values files that the chart is rendered with; none stands for its own.
@@ -58,27 +58,6 @@ async fn a_value_that_the_chart_does_not_know_is_refused_by_its_name() -> Result
     ensure!(!outcome.success && outcome.errors.contains("not among namespaces"), "{}", outcome.errors);
     let old = helm.attempt("template . --kube-version 1.31.0").await?;
     ensure!(!old.success && old.errors.contains("kubeVersion"), "{}", old.errors);
-    Ok(())
-}
-
-#[tokio::test]
-async fn the_chart_has_the_definitions_that_the_types_generate() -> Result<()> {
-    let folder = Helm::chart();
-    let (ours, theirs) = (folder.join("files/crds"), folder.join("../../crds/yaml"));
-    let names = |folder: &std::path::Path| -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-            names.push(entry?.file_name().to_string_lossy().into_owned());
-        }
-        names.sort();
-        Ok(names)
-    };
-    let all = names(&theirs)?;
-    ensure!(names(&ours)? == all, "copy crds/yaml to helm/cleat/files/crds");
-    for name in all {
-        let same = std::fs::read(ours.join(&name))? == std::fs::read(theirs.join(&name))?;
-        ensure!(same, "{name} is stale: copy crds/yaml to helm/cleat/files/crds");
-    }
     Ok(())
 }
 
