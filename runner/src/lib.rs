@@ -5,6 +5,7 @@
 //! only door to the database, [`egress`] the only way to services outside. An [`mod@entity`] handles messages, and a [`client`] sends them. A
 //! [`mod@workflow`] takes steps, and remembers them.
 
+pub mod admin;
 pub mod client;
 pub mod cluster;
 pub mod cron;
@@ -15,6 +16,7 @@ pub mod message;
 pub mod shard;
 pub mod singleton;
 pub mod store;
+pub mod trace;
 pub mod transport;
 pub mod workflow;
 

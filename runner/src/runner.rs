@@ -27,10 +27,12 @@
 mod settings;
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 use tracing_subscriber::EnvFilter;
@@ -244,7 +246,8 @@ async fn start(settings: Settings, leases: Arc<dyn Leases>) -> Result<Node, Erro
         Some(pod) => Instance::new(format!("{pod}-{:016x}", rand::random::<u64>())),
         None => Instance::random(),
     };
-    let store = open(&settings, instance).await?;
+    let metrics = Registry::new();
+    let store = open(&settings, instance, &metrics).await?;
     let unheard = |source| Error::Listen { listen: settings.listen.clone(), source };
     let listener = TcpListener::bind(&settings.listen).await.map_err(unheard)?;
     let address = match settings.address {
@@ -273,7 +276,6 @@ async fn start(settings: Settings, leases: Arc<dyn Leases>) -> Result<Node, Erro
     // Without a token nobody else is let in.
     let token = settings.token.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
     let token = Arc::new(SharedToken::new(token));
-    let metrics = ownership::Metrics::hidden().map_err(|error| Error::Metrics(Arc::new(error)))?;
     let parts = cluster::Parts {
         store,
         leases,
@@ -288,18 +290,22 @@ async fn start(settings: Settings, leases: Arc<dyn Leases>) -> Result<Node, Erro
     Ok(node)
 }
 
-async fn open(settings: &Settings, instance: Instance) -> Result<Arc<dyn Store>, Error> {
+async fn open(settings: &Settings, instance: Instance, registry: &Registry) -> Result<Arc<dyn Store>, Error> {
+    let metrics = store::Metrics::new(registry).map_err(|error| Error::Metrics(Arc::new(error)))?;
+    let metrics = Some(metrics);
     let (groups, cluster) = (settings.groups.clone(), settings.cluster.clone());
     Ok(match &settings.database {
         Database::Postgres(url) => {
             let usual = postgres::Options::new(url, instance);
-            Arc::new(PostgresStore::open(postgres::Options { groups, cluster, ..usual }).await?)
+            Arc::new(PostgresStore::open(postgres::Options { groups, cluster, metrics, ..usual }).await?)
         }
         Database::Sqlite(folder) => {
             let unmade = |source| Error::Folder { path: folder.display().to_string(), source };
             std::fs::create_dir_all(folder).map_err(unmade)?;
             let usual = sqlite::Options::file(folder.join("cleat.db"));
-            Arc::new(SqliteStore::open(sqlite::Options { groups, cluster, instance, ..usual }).await?)
+            Arc::new(
+                SqliteStore::open(sqlite::Options { groups, cluster, instance, metrics, ..usual }).await?,
+            )
         }
     })
 }
@@ -324,11 +330,14 @@ fn log() -> Result<(), InvalidSetting> {
     let filter = std::env::var("CLEAT_LOG").unwrap_or_else(|_| "info".to_owned());
     let filter =
         EnvFilter::try_new(&filter).map_err(|error| wrong("CLEAT_LOG", &filter, error.to_string()))?;
-    let format = std::env::var("CLEAT_LOG_FORMAT").unwrap_or_else(|_| "text".to_owned());
+    // For people where there is one to read it, for machines elsewhere.
+    let terminal = std::io::stderr().is_terminal();
+    let format = std::env::var("CLEAT_LOG_FORMAT").ok().filter(|format| !format.is_empty());
+    let format = format.as_deref().unwrap_or(if terminal { "text" } else { "json" });
     let to = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // There may be a subscriber already.
-    let _ = match format.as_str() {
-        "text" => to.try_init(),
+    let _ = match format {
+        "text" => to.with_ansi(terminal).try_init(),
         "json" => to.json().try_init(),
         other => return Err(wrong("CLEAT_LOG_FORMAT", other, "it is text or json".to_owned())),
     };

@@ -9,6 +9,8 @@ mod flow;
 mod life;
 #[path = "workflow/order.rs"]
 mod order;
+#[path = "workflow/steering.rs"]
+mod steering;
 #[path = "workflow/transaction.rs"]
 mod transaction;
 #[path = "workflow/world.rs"]

@@ -8,7 +8,7 @@ mod flow;
 #[allow(dead_code, unused_imports, unused_macros, reason = "not every program of tests needs all of it")]
 mod world;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cleat_runner::prelude::*;
 use cleat_runner::workflow::test::{Error, Test, replay};
@@ -86,6 +86,50 @@ async fn what_never_comes_is_told() {
     assert_eq!(test.run(&()).await.unwrap_err(), Error::Stuck(Duration::ZERO));
     let ended = Test::new(Waiting.service().unwrap()).cancel(DAY).run(&()).await.unwrap();
     assert!(format!("{:?}", ended.outcome).contains("Cancelled"));
+}
+
+/// Counts what it did in a table of its own.
+#[workflow]
+struct Bookkeeper;
+
+#[workflow_impl]
+impl Bookkeeper {
+    async fn execute(&self, day: String) -> Result<i64, String> {
+        self.sleep(DAY / 2).await;
+        self.book(day).await
+    }
+
+    #[activity(retries = 2, interval = "1h", backoff = "constant")]
+    async fn book(&self, day: String) -> Result<i64, String> {
+        let done = async {
+            let table = sqlx::query("CREATE TABLE IF NOT EXISTS days (day text NOT NULL)");
+            table.execute(self.tx.sqlite()).await?;
+            sqlx::query("INSERT INTO days VALUES (?)").bind(day).execute(self.tx.sqlite()).await?;
+            sqlx::query_scalar("SELECT count(*) FROM days").fetch_one(self.tx.sqlite()).await
+        };
+        let count = done.await.map_err(|error: sqlx::Error| error.to_string())?;
+        // What an attempt that fails has written is taken back.
+        if self.attempt() == 0 { Err("not yet".to_owned()) } else { Ok(count) }
+    }
+}
+
+#[tokio::test]
+async fn a_cron_starts_it_for_a_week_and_its_statements_are_committed() {
+    let store = Place::sqlite().await.open().await;
+    let monday = SystemTime::UNIX_EPOCH + 4 * DAY;
+    let schedule = Schedule::new("0 3 * * 1-5").unwrap();
+    let test = Test::new(Bookkeeper.service().unwrap()).starting_at(monday).store(store);
+    let days = test.ticks(&schedule, 7 * DAY, |tick| tick.format("%a").to_string()).await.unwrap();
+    let booked: Vec<_> = days
+        .iter()
+        .map(|(tick, ended)| (tick.format("%a %H").to_string(), ended.output::<i64>().unwrap()))
+        .collect();
+    let expected = ["Mon 03", "Tue 03", "Wed 03", "Thu 03", "Fri 03"].map(str::to_owned);
+    assert_eq!(booked, expected.into_iter().zip(1..).collect::<Vec<_>>());
+    assert_eq!(days[0].1.elapsed, DAY / 2 + Duration::from_secs(3600));
+    // Without a database there is no transaction.
+    let ended = Test::new(Bookkeeper.service().unwrap()).run("Mon").await.unwrap();
+    assert!(format!("{:?}", ended.outcome).contains("there is no database here"), "{:?}", ended.outcome);
 }
 
 #[workflow]

@@ -254,7 +254,7 @@ pub mod tell_execution_request {
         /// Goes on from an earlier place, in a new run.
         #[prost(message, tag = "7")]
         Reset(Reset),
-        /// Ends at once; nothing is undone.
+        /// Ends where it stands, as failed with the reason Terminated; nothing is undone.
         #[prost(message, tag = "8")]
         Terminate(Terminate),
     }

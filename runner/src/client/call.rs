@@ -95,7 +95,7 @@ impl<T, E> Call<T, E> {
         self.with(|parts| parts.uninterruptible = by)
     }
 
-    /// The trace that it belongs to.
+    /// The trace that it belongs to. Without it, that of the handler or activity that makes the call, if there is one.
     pub fn trace(self, trace: TraceContext) -> Self {
         self.with(|parts| parts.trace = Some(trace))
     }
@@ -183,7 +183,7 @@ impl<T, E> Call<T, E> {
                 key: parts.key,
                 deliver_at: parts.deliver_at,
                 uninterruptible: parts.uninterruptible,
-                trace: parts.trace,
+                trace: parts.trace.or_else(crate::trace::current),
                 headers: parts.headers,
             },
             caller: self.client.caller,

@@ -5,6 +5,7 @@
 //! it moves meanwhile.
 
 mod inbound;
+mod metrics;
 mod node;
 mod request;
 mod route;

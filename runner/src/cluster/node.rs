@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::inbound::Door;
+use super::metrics::Census;
 use super::upkeep::Upkeep;
 use crate::client::{Router, Runtime};
 use crate::cron::{self, Cron, Crons};
@@ -19,6 +21,7 @@ use crate::shard::Fence;
 use crate::shard::ownership::{self, Handle, Location, NotOpened, Progress, Service, Together};
 use crate::singleton::{self, Singleton, Singletons};
 use crate::store::{self, Store};
+use crate::trace::Recorder;
 use crate::transport::{self, Identity, Peers, Present, Server, Verify};
 use crate::workflow;
 
@@ -43,6 +46,8 @@ pub struct Options {
     pub version: Arc<str>,
     /// How long a request is followed while its shard moves.
     pub patience: Duration,
+    /// Where spans go.
+    pub traces: Recorder,
 }
 
 impl Options {
@@ -58,6 +63,7 @@ impl Options {
             cluster: cluster.into(),
             version: env!("CARGO_PKG_VERSION").into(),
             patience: Duration::from_secs(30),
+            traces: Recorder::default(),
         }
     }
 }
@@ -76,8 +82,8 @@ pub struct Parts {
     pub credential: Arc<dyn Present>,
     /// Who is let in.
     pub verify: Arc<dyn Verify>,
-    /// Where measurements of ownership go.
-    pub metrics: ownership::Metrics,
+    /// Where measurements go. It shows one runner at a time.
+    pub metrics: Registry,
 }
 
 /// Why a runner did not start.
@@ -86,6 +92,9 @@ pub enum NotStarted {
     /// The store gave no machine number for ids.
     #[error("the store gives this runner no number for its ids")]
     Store(#[from] store::Error),
+    /// The measurements cannot be registered: most likely there is another runner in this process.
+    #[error("the measurements of this runner cannot be registered")]
+    Metrics(#[from] prometheus::Error),
     /// A type of entity that is always there could not be registered.
     #[error("a built-in type of entity could not be registered")]
     BuiltIn(#[from] InvalidDefinition),
@@ -111,7 +120,7 @@ pub struct Node {
 #[derive(Clone)]
 pub(super) struct Inner {
     pub(super) host: Host,
-    workflows: workflow::Host,
+    pub(super) workflows: workflow::Host,
     pub(super) ownership: Handle,
     pub(super) peers: Peers,
     pub(super) patience: Duration,
@@ -140,14 +149,30 @@ impl Node {
             instance: store.instance().clone(),
             version: options.version,
         };
-        let host = Host::new(Arc::clone(&store), ids, options.entities);
-        let workflows = workflow::Host::new(Arc::clone(&store), host.clone(), options.workflows);
+        let entities = entity::Options {
+            metrics: Some(entity::Metrics::new(&metrics)?),
+            traces: options.traces.clone(),
+            ..options.entities
+        };
+        let executions = workflow::Options {
+            metrics: Some(workflow::Metrics::new(&metrics)?),
+            traces: options.traces,
+            ..options.workflows
+        };
+        let host = Host::new(Arc::clone(&store), ids, entities);
+        let workflows = workflow::Host::new(Arc::clone(&store), host.clone(), executions);
         let peers = Peers::new(identity.clone(), credential, options.transport.clone());
         let epochs = Arc::new(Arc::clone(&store));
         let timing = options.ownership.timing;
         let service = Service::new(
             options.ownership,
-            ownership::Parts { leases, epochs, clock, peers: Some(peers.clone()), metrics },
+            ownership::Parts {
+                leases,
+                epochs,
+                clock,
+                peers: Some(peers.clone()),
+                metrics: ownership::Metrics::new(&metrics)?,
+            },
         );
         let ownership = service.handle();
         let inner = Arc::new(Inner {
@@ -158,6 +183,7 @@ impl Node {
             patience: options.patience,
             again: Duration::from_millis(100),
         });
+        Census::register(Arc::downgrade(&inner), &metrics)?;
         let groups: Vec<_> = host.maps().iter().map(|map| map.group().clone()).collect();
         let crons = Crons::new(&Arc::clone(&inner), &groups)?;
         host.hint_with({

@@ -138,6 +138,13 @@ impl Book {
         Ok(Due { target: Some(job.target), ticks: plan.fire, next: self.waits_for() })
     }
 
+    /// Somebody wants a tick out of turn: what is to be sent. The schedule goes on as it was.
+    pub(super) fn trigger(&mut self) -> Option<Target> {
+        let target = self.job.as_ref().map(|job| job.target.clone());
+        self.fired += u64::from(target.is_some());
+        target
+    }
+
     pub(super) fn status(&self) -> Option<Status> {
         self.job.as_ref().map(|job| Status {
             schedule: job.schedule.clone(),
@@ -247,6 +254,18 @@ mod tests {
         assert_ne!(new, old);
         assert_eq!(book.tick(old, at("11:00:00")).unwrap(), Due::default());
         assert_eq!(book.tick(new, at("11:00:00")).unwrap().ticks.len(), 1);
+    }
+
+    #[test]
+    fn a_tick_out_of_turn_leaves_the_schedule_as_it_is() {
+        let mut book = Book::default();
+        assert_eq!(book.trigger(), None);
+        let tick = book.set(job("0 * * * *"), at("10:20:00")).unwrap().unwrap();
+        book.suspend(true, at("10:21:00")).unwrap();
+        assert!(book.trigger().is_some(), "also while it rests");
+        let tick = book.suspend(false, at("10:22:00")).unwrap().unwrap_or(tick);
+        assert_eq!(book.tick(tick, at("11:00:00")).unwrap().ticks, [at("11:00:00")]);
+        assert_eq!(book.status().unwrap().fired, 2);
     }
 
     #[test]

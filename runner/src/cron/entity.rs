@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::book::{Book, Job, Tick};
+use super::book::{Book, Job, Target, Tick};
 use super::{CRON, InvalidSchedule, SCHEDULED, cron_type};
 use crate::entity::{
     Access, Call, Context, Definition, Entity, Handler, HandlerError, InvalidDefinition, Method, Never,
-    StateType, Visibility,
+    Reserved, StateType, Visibility,
 };
 use crate::message::EntityAddress;
 use crate::shard::GroupName;
@@ -19,6 +19,7 @@ use crate::shard::GroupName;
 pub(super) const SET: &str = "set";
 pub(super) const SUSPEND: &str = "suspend";
 pub(super) const REMOVE: &str = "remove";
+pub(super) const TRIGGER: &str = "trigger";
 pub(super) const STATUS: &str = "status";
 const TICK: &str = "tick";
 
@@ -33,6 +34,7 @@ impl CronEntity {
                 .method(SET, changes.clone())
                 .method(SUSPEND, changes.clone())
                 .method(REMOVE, changes.clone())
+                .method(TRIGGER, changes.clone())
                 .method(STATUS, Method::volatile().with_state(Access::Read).visible_to(Visibility::Protected))
                 // A tick that was given up would be the last one.
                 .method(TICK, changes.visible_to(Visibility::Private).attempts(usize::MAX));
@@ -41,6 +43,10 @@ impl CronEntity {
 }
 
 impl Entity for CronEntity {
+    fn reserved(&self) -> Option<Reserved> {
+        Some(Reserved::new())
+    }
+
     fn definition(&self) -> &Definition {
         &self.0
     }
@@ -75,6 +81,14 @@ fn handle(call: &mut Call) -> Result<Bytes, HandlerError> {
             look_for(context, tick)?;
         }
         REMOVE => call.state_mut::<Book>()?.remove(),
+        TRIGGER => {
+            let (context, book) = call.writing::<Book>()?;
+            let Some(target) = book.trigger() else {
+                let name = &context.address().id;
+                return Err(HandlerError::failed("NoSuchCron", format!("there is no cron {name}")));
+            };
+            fire(context, &target, &[now]);
+        }
         STATUS => {
             let status = call.state::<Book>()?.status();
             return call.answer::<_, Never>(Ok(status));
@@ -84,21 +98,26 @@ fn handle(call: &mut Call) -> Result<Bytes, HandlerError> {
             let (context, book) = call.writing::<Book>()?;
             // A later release may have written what this one cannot read: another runner can.
             let due = book.tick(tick, now).map_err(|error| HandlerError::Retry(error.to_string()))?;
-            let name = context.address().id.as_str().to_owned();
             if let Some(target) = due.target {
-                for scheduled in due.ticks {
-                    let mut headers = target.headers.clone();
-                    headers.insert(CRON.to_owned(), name.clone());
-                    headers.insert(SCHEDULED.to_owned(), scheduled.to_rfc3339());
-                    let (address, method) = (target.address.clone(), target.method.clone());
-                    context.send_bytes(address, method, target.payload.clone(), headers);
-                }
+                fire(context, &target, &due.ticks);
             }
             look_for(context, due.next)?;
         }
         _ => return Err(crate::entity::native::unknown_method(call)),
     }
     call.answer::<_, Never>(Ok(()))
+}
+
+/// Sends the messages of ticks.
+fn fire(context: &mut Context, target: &Target, ticks: &[DateTime<Utc>]) {
+    let name = context.address().id.as_str().to_owned();
+    for scheduled in ticks {
+        let mut headers = target.headers.clone();
+        headers.insert(CRON.to_owned(), name.clone());
+        headers.insert(SCHEDULED.to_owned(), scheduled.to_rfc3339());
+        let (address, method) = (target.address.clone(), target.method.clone());
+        context.send_bytes(address, method, target.payload.clone(), headers);
+    }
 }
 
 /// Sends the cron itself the tick that it waits for, at its time.

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 
 use super::{CRON, Function, Occurrence, SCHEDULED, function_type};
 use crate::entity::{
-    Call, Concurrency, Definition, Entity, Handler, HandlerError, InvalidDefinition, Method, Never,
+    Call, Concurrency, Definition, Entity, Handler, HandlerError, InvalidDefinition, Method, Never, Reserved,
     Visibility,
 };
 use crate::message::EntityAddress;
@@ -48,6 +48,10 @@ impl FunctionEntity {
 }
 
 impl Entity for FunctionEntity {
+    fn reserved(&self) -> Option<Reserved> {
+        Some(Reserved::new())
+    }
+
     fn definition(&self) -> &Definition {
         &self.definition
     }

@@ -274,12 +274,31 @@ impl Crons {
         self.call(name, entity::REMOVE, &()).await
     }
 
+    /// Lets a cron tick now, out of turn, also while it rests. Comes back once the tick's message is stored. Triggers with the same key
+    /// are one.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if that could not be stored; its source is `NoSuchCron` if there is none of that name.
+    pub async fn trigger(&self, name: &str, key: Option<&str>) -> Result<(), Error> {
+        let call = self.client(name)?.call::<(), Never>(self.id(name)?, entity::TRIGGER, &());
+        let call = match key {
+            Some(key) => call.key(key),
+            None => call,
+        };
+        call.await.map_err(|source| Error::Unreachable { name: name.to_owned(), source })
+    }
+
     /// How a cron is doing; none if there is none of that name.
     ///
     /// # Errors
     /// [`Error::Unreachable`] if it could not be asked.
     pub async fn status(&self, name: &str) -> Result<Option<Status>, Error> {
         self.call(name, entity::STATUS, &()).await
+    }
+
+    fn client(&self, name: &str) -> Result<EntityClient, Error> {
+        let entity_type = cron_type(&self.group).map_err(named(name))?;
+        Ok(EntityClient::new(Arc::clone(&self.router), entity_type).in_group(self.group.clone()).inside())
     }
 
     fn id(&self, name: &str) -> Result<EntityId, Error> {
@@ -292,10 +311,7 @@ impl Crons {
         method: &str,
         input: &(impl serde::Serialize + Sync),
     ) -> Result<T, Error> {
-        let entity_type = cron_type(&self.group).map_err(named(name))?;
-        let client =
-            EntityClient::new(Arc::clone(&self.router), entity_type).in_group(self.group.clone()).inside();
-        let call = client.call::<T, Never>(self.id(name)?, method, input);
+        let call = self.client(name)?.call::<T, Never>(self.id(name)?, method, input);
         call.await.map_err(|source| Error::Unreachable { name: name.to_owned(), source })
     }
 }

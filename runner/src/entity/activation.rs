@@ -1,5 +1,6 @@
 //! One instance of an entity in memory.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -44,6 +45,7 @@ pub(super) struct Body {
 
 impl Activation {
     pub(super) fn new(address: EntityAddress, kind: Arc<Kind>) -> Self {
+        kind.active.fetch_add(1, Ordering::Relaxed);
         Self {
             address,
             kind,
@@ -104,8 +106,19 @@ impl Activation {
         Ok(core.body.insert(Body { handler, state: Arc::new(RwLock::new(state)) }).clone())
     }
 
+    /// How many messages have not been taken from the mailbox.
+    pub(super) fn waiting_messages(&self) -> usize {
+        self.mailbox().len()
+    }
+
     /// Forgets handler and state. The resources stay.
     pub(super) async fn crash(&self) {
         self.core.lock().await.body = None;
+    }
+}
+
+impl Drop for Activation {
+    fn drop(&mut self) {
+        self.kind.active.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use super::state::State;
 use super::stream::Output;
-use super::{Context, Definition, Emitter, Refusal};
+use super::{Context, Definition, Emitter, Refusal, Reserved};
 use crate::message::{EntityAddress, Failure, Headers, Snowflake, codec};
 use crate::shard::Fence;
 
@@ -18,6 +18,12 @@ use crate::shard::Fence;
 pub trait Entity: Send + Sync + 'static {
     /// What can be asked of it.
     fn definition(&self) -> &Definition;
+
+    /// The right to a name that only types of the runtime have. Others have none.
+    #[doc(hidden)]
+    fn reserved(&self) -> Option<Reserved> {
+        None
+    }
 
     /// Makes what an instance has besides its state and keeps for as long as it is in memory: each handler that is made for it gets the
     /// same, also after a crash. Nothing, if it is not said otherwise.
@@ -124,6 +130,11 @@ impl Call {
     /// What else the caller said.
     pub fn headers(&self) -> &Headers {
         self.context.headers()
+    }
+
+    /// The trace that this message, and whatever is done because of it, belongs to.
+    pub fn trace(&self) -> Option<&crate::message::TraceContext> {
+        self.context.trace()
     }
 
     /// How many attempts have failed before this one.

@@ -12,7 +12,7 @@ use super::reach::{Opened, Reach};
 use super::stream::Position;
 use super::{Error, HandlerError};
 use crate::client;
-use crate::message::{EntityAddress, Headers, IdempotencyKey, Snowflake, codec};
+use crate::message::{EntityAddress, Headers, IdempotencyKey, Snowflake, TraceContext, codec};
 use crate::shard::Fence;
 use crate::store::{Change, Message};
 
@@ -56,6 +56,7 @@ pub(super) struct Outgoing {
     pub(super) key: Option<IdempotencyKey>,
     pub(super) deliver_at: Option<SystemTime>,
     pub(super) headers: Headers,
+    pub(super) trace: Option<TraceContext>,
 }
 
 impl Context {
@@ -115,6 +116,11 @@ impl Context {
         &self.message.envelope.headers
     }
 
+    /// The trace that this message, and whatever is done because of it, belongs to.
+    pub fn trace(&self) -> Option<&TraceContext> {
+        self.message.envelope.trace.as_ref()
+    }
+
     /// How many attempts have failed before this one.
     pub fn attempt(&self) -> i32 {
         self.attempt
@@ -146,6 +152,7 @@ impl Context {
                 key: parts.key,
                 deliver_at: parts.deliver_at,
                 headers: parts.headers,
+                trace: parts.trace.or_else(|| self.message.envelope.trace.clone()),
             }),
             Err(error) => self.broken = Some(error),
         }
@@ -171,6 +178,7 @@ impl Context {
             key: None,
             deliver_at,
             headers: Headers::default(),
+            trace: self.message.envelope.trace.clone(),
         });
         Ok(())
     }
@@ -183,7 +191,9 @@ impl Context {
         payload: Bytes,
         headers: Headers,
     ) {
-        self.effects.sends.push(Outgoing { address, method, payload, key: None, deliver_at: None, headers });
+        let trace = self.message.envelope.trace.clone();
+        let send = Outgoing { address, method, payload, key: None, deliver_at: None, headers, trace };
+        self.effects.sends.push(send);
     }
 
     /// Commits a change of the runtime's own with this handler's reply. It must concern an entity of the same shard.

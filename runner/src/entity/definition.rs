@@ -56,6 +56,16 @@ pub enum InvalidDefinition {
     /// The shard group's name cannot be one.
     #[error(transparent)]
     Group(#[from] InvalidGroupName),
+    /// The type's name begins as only those of the runtime do.
+    #[error(
+        "{entity_type} begins with `{prefix}`, as only the types of the runtime itself do: choose another name"
+    )]
+    Reserved {
+        /// The type.
+        entity_type: EntityType,
+        /// How it begins.
+        prefix: &'static str,
+    },
     /// A method wants a state that the entity does not have.
     #[error("method {method} of {entity_type} wants a state, and the entity has none: declare one")]
     NoState {
@@ -64,6 +74,19 @@ pub enum InvalidDefinition {
         /// The method.
         method: String,
     },
+}
+
+/// How the names of the runtime's own types begin.
+const RESERVED: [&str; 2] = ["workflow:", "cleat."];
+
+/// The right to a name that only types of the runtime have. Nobody else can make one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserved(());
+
+impl Reserved {
+    pub(crate) fn new() -> Self {
+        Self(())
+    }
 }
 
 impl Definition {
@@ -85,6 +108,18 @@ impl Definition {
     pub fn method(mut self, name: impl Into<String>, method: Method) -> Self {
         self.methods.insert(name.into(), method);
         self
+    }
+
+    /// Checks that its name is not one of those that only types of the runtime have.
+    ///
+    /// # Errors
+    /// [`InvalidDefinition::Reserved`] names it.
+    pub fn check_name(&self) -> Result<(), InvalidDefinition> {
+        let entity_type = &self.entity_type;
+        match RESERVED.into_iter().find(|prefix| entity_type.as_str().starts_with(prefix)) {
+            Some(prefix) => Err(InvalidDefinition::Reserved { entity_type: entity_type.clone(), prefix }),
+            None => Ok(()),
+        }
     }
 
     /// Checks that it does not contradict itself.
@@ -305,6 +340,17 @@ mod tests {
             stateful(Method::volatile().with_state(Access::Write)).check().unwrap_err().to_string(),
             "method take of stock changes the state and is volatile: make it persisted"
         );
+    }
+
+    #[test]
+    fn the_names_of_the_runtimes_own_types_are_refused() {
+        let check = |name: &str| Definition::new(EntityType::new(name).unwrap()).check_name();
+        assert!(check("workflows").is_ok());
+        assert_eq!(
+            check("workflow:order").unwrap_err().to_string(),
+            "workflow:order begins with `workflow:`, as only the types of the runtime itself do: choose another name"
+        );
+        assert!(check("cleat.mine").is_err());
     }
 
     #[test]

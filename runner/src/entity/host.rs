@@ -1,6 +1,7 @@
 //! Runs the entities of the shards that this runner owns.
 
 mod admission;
+mod census;
 mod work;
 
 use std::collections::HashMap;
@@ -17,12 +18,15 @@ use super::job::{Answer, Delivered, ReplyTo, Request};
 use super::registry::Registry;
 use super::shard::{Hold, Shard};
 use super::stream::Limits;
-use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, RegistrationEvent, Retry};
+use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, Metrics, RegistrationEvent, Retry};
 use crate::client::Router;
 use crate::message::snowflake::{Exhausted, Generator};
 use crate::message::{EntityType, Outcome, RequestId, Snowflake};
 use crate::shard::{Fence, GroupName, ShardId, ShardMap};
 use crate::store::{self, Message, Store};
+use crate::trace::Recorder;
+
+pub use census::{Present, Served, Work};
 
 /// What holds for every type of entity that says nothing else.
 #[derive(Debug, Clone)]
@@ -45,6 +49,10 @@ pub struct Options {
     pub machine_renewal: Duration,
     /// How much of a streamed reply is held in memory.
     pub streams: Limits,
+    /// Where measurements go.
+    pub metrics: Option<Metrics>,
+    /// Where spans go.
+    pub traces: Recorder,
 }
 
 impl Default for Options {
@@ -59,6 +67,8 @@ impl Default for Options {
             sweep: Duration::from_secs(30),
             machine_renewal: Duration::from_secs(15 * 60),
             streams: Limits::default(),
+            metrics: None,
+            traces: Recorder::default(),
         }
     }
 }

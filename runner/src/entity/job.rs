@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Notify, oneshot};
 
 use super::Error;
+use super::metrics::Watch;
 use super::stream::Inlet;
-use crate::message::{Envelope, Outcome, Snowflake};
+use crate::message::{Envelope, Outcome, Snowflake, TraceContext};
 use crate::shard::ShardId;
 use crate::store::Message;
 
@@ -169,11 +170,26 @@ pub(super) struct Job {
     pub(super) interrupt: Arc<Interrupt>,
     /// How often it was run in vain because a commit before it failed.
     pub(super) reruns: u8,
+    /// Begun when it is put into a mailbox, if anybody wants to know.
+    pub(super) watch: Option<Watch>,
 }
 
 impl Job {
     pub(super) fn id(&self) -> Snowflake {
         self.message.envelope.id
+    }
+
+    /// The trace that whatever is done because of it belongs to.
+    pub(super) fn trace(&self) -> Option<TraceContext> {
+        let recorded = self.watch.as_ref().and_then(Watch::trace);
+        recorded.or(self.message.envelope.trace.as_ref()).cloned()
+    }
+
+    /// It is answered, once.
+    pub(super) fn answered(&mut self, answer: Result<&Outcome, &Error>) {
+        if let Some(watch) = self.watch.take() {
+            watch.end(answer);
+        }
     }
 }
 

@@ -54,6 +54,11 @@ impl Mailbox {
         }
     }
 
+    /// How many messages wait.
+    pub(super) fn len(&self) -> usize {
+        self.incoming.len()
+    }
+
     /// The next message.
     pub(super) fn take(&mut self) -> Option<Job> {
         self.incoming.pop_front()

@@ -15,6 +15,7 @@ mod home;
 mod host;
 mod job;
 mod mailbox;
+mod metrics;
 pub mod native;
 pub(crate) mod reach;
 mod refusal;
@@ -33,11 +34,14 @@ pub use call::{Call, Entity, Handler, HandlerError, Resources};
 pub use chain::Chain;
 pub use context::Context;
 pub use definition::{
-    Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Retry, Visibility,
+    Access, Concurrency, Definition, Delivery, Effects, InvalidDefinition, Method, Reserved, Retry,
+    Visibility,
 };
 pub use error::Error;
-pub use host::{Host, Options};
+pub use host::{Host, Options, Present, Served, Work};
 pub use job::{Answer, Caller, Delivered, Reading, ReplyTo, Request, Want};
+pub use metrics::Metrics;
+pub(crate) use metrics::lag_buckets;
 pub use refusal::{Never, OrRetry, Refusal};
 pub use registry::RegistrationEvent;
 pub(crate) use retry::Next;

@@ -1,12 +1,14 @@
 //! The types of entities that this runner knows.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
 
 use super::host::Options;
+use super::metrics::OfType;
 use super::{Concurrency, Definition, Entity, InvalidDefinition};
 use crate::message::EntityType;
 
@@ -25,6 +27,9 @@ pub(super) struct Kind {
     pub(super) idle: Duration,
     pub(super) mailbox: usize,
     pub(super) concurrency: Concurrency,
+    pub(super) metrics: Option<OfType>,
+    /// How many instances of it are in memory, of this registration and of earlier ones.
+    pub(super) active: Arc<AtomicUsize>,
 }
 
 impl Kind {
@@ -52,14 +57,19 @@ impl Registry {
     ) -> Result<(), InvalidDefinition> {
         let definition = entity.definition();
         definition.check()?;
+        if entity.reserved().is_none() {
+            definition.check_name()?;
+        }
         let entity_type = definition.entity_type.clone();
+        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
         let kind = Kind {
+            metrics: options.metrics.as_ref().map(|metrics| metrics.of(definition)),
+            active: kinds.get(&entity_type).map(|earlier| Arc::clone(&earlier.active)).unwrap_or_default(),
             idle: definition.idle.unwrap_or(options.idle),
             mailbox: definition.mailbox.unwrap_or(options.mailbox).get(),
             concurrency: definition.concurrency.unwrap_or(options.concurrency),
             entity,
         };
-        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
         kinds.insert(entity_type.clone(), Arc::new(kind));
         drop(kinds);
         self.announce(RegistrationEvent::Entity(entity_type));
@@ -68,6 +78,11 @@ impl Registry {
 
     pub(super) fn get(&self, entity_type: &EntityType) -> Option<Arc<Kind>> {
         self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).cloned()
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Arc<Kind>> {
+        self.kinds.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Tells whoever listens.

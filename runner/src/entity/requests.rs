@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use super::Error;
 use super::job::{Answer, Delivered, Interrupt, Waiter};
@@ -14,6 +15,8 @@ struct Tracked {
     waiters: Vec<Waiter>,
     interrupt: Arc<Interrupt>,
     key: Option<IdempotencyKey>,
+    /// When it was to be handled, if that was said.
+    due: Option<SystemTime>,
     /// Whether the message itself is in memory. If not, it is in the database, and only those who wait for it are here.
     here: bool,
 }
@@ -68,6 +71,7 @@ impl Requests {
         let tracked = self.tracked.entry(id).or_default();
         tracked.waiters.extend(waiter);
         tracked.key = key;
+        tracked.due = message.envelope.deliver_at;
         tracked.here = true;
         Entry::New(Arc::clone(&tracked.interrupt))
     }
@@ -97,6 +101,17 @@ impl Requests {
         if !self.readings.is_empty() && self.ended.insert(id) {
             self.order.push_back((self.begun, id));
         }
+    }
+
+    /// How many messages are here whose time has come, and for how long the oldest has been waiting.
+    pub(super) fn due(&self, now: SystemTime) -> (usize, Duration) {
+        let here = self.tracked.iter().filter(|(_, tracked)| tracked.here);
+        let ages = here.filter_map(|(id, tracked)| {
+            // An id is made by the clock of whoever sent it, which may be ahead.
+            let since = tracked.due.unwrap_or_else(|| id.time().min(now));
+            now.duration_since(since).ok()
+        });
+        ages.fold((0, Duration::ZERO), |(count, oldest), age| (count + 1, oldest.max(age)))
     }
 
     /// Adds somebody who waits for a request. Whether its message is in memory.

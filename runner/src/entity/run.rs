@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
+use tracing::Instrument;
 
 use super::activation::Activation;
 use super::call::{Call, HandlerError, Held};
@@ -18,7 +19,9 @@ use super::retry::Next;
 use super::shard::Shard;
 use super::stream::{Stop, Streaming};
 use crate::message::Outcome;
+use crate::shard::Fence;
 use crate::store::{self, Attempt, Change, Committed, Write};
+use crate::trace;
 
 /// What became of a message.
 pub(super) enum Done {
@@ -100,6 +103,9 @@ pub(super) async fn run(
                 Err(error) => return Done::Broken(job, error),
             },
         };
+        if let Some(metrics) = &me.kind.metrics {
+            metrics.failed_attempts.inc();
+        }
         let failed = before.saturating_add(1);
         job.origin = Origin::Stored { attempt: before };
         let retry = method.retry.unwrap_or(shard.options().retry);
@@ -145,14 +151,17 @@ async fn attempt(
         Err(error) => return Tried::Broken(error),
     };
     let reach = Reach::new(me, shard, job, earlier.clone(), method.access);
-    let mut context = Context::new(job.message.clone(), attempt, shard.fence.clone(), reach);
+    let mut message = job.message.clone();
+    message.envelope.trace = job.trace();
+    let (trace, span) = (message.envelope.trace.clone(), span(job, shard, attempt));
+    let mut context = Context::new(message, attempt, shard.fence.clone(), reach);
     context.position = streaming.position();
     let mut call = Call { context, held, output: streaming.output.clone() };
     let mut storing = pin!(streaming.take_pump());
     let mut stored = None;
     let handled = {
-        let mut handling =
-            pin!(limited(method, AssertUnwindSafe(body.handler.handle(&mut call)).catch_unwind()));
+        let handling = AssertUnwindSafe(body.handler.handle(&mut call)).catch_unwind();
+        let mut handling = pin!(trace::within(trace, limited(method, handling)).instrument(span));
         tokio::select! {
             biased;
             () = interrupted(job, method) => Handled::Interrupted,
@@ -218,6 +227,18 @@ async fn attempt(
             revert(held);
             Tried::Parted
         }
+    }
+}
+
+/// What a handler logs, it logs within this. Volatile calls are too quick to pay for it, unless somebody looks closely.
+fn span(job: &Job, shard: &Shard, attempt: i32) -> tracing::Span {
+    let envelope = &job.message.envelope;
+    let (entity, method, request) = (&envelope.address, &envelope.method, job.id());
+    let Fence { shard, epoch } = &shard.fence;
+    if job.persisted {
+        tracing::info_span!("request", %entity, method, %shard, %epoch, %request, attempt)
+    } else {
+        tracing::debug_span!("request", %entity, method, %shard, %epoch, %request)
     }
 }
 

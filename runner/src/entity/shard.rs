@@ -13,6 +13,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::activation::Activation;
 use super::host::{Inner, Options};
 use super::job::{Answer, Delivered, Job, Origin, ReplyTo, Waiter, Want};
+use super::metrics::Watch;
 use super::registry::Kind;
 use super::requests::{Entry, Requests};
 use super::stream::Feeds;
@@ -36,6 +37,8 @@ pub(super) struct Shard {
     /// What is under way to the database, and how much of that has come back.
     pending: AtomicUsize,
     moved: AtomicU64,
+    /// Messages in mailboxes.
+    waiting: AtomicUsize,
     reload: Mutex<Reload>,
     tasks: TaskTracker,
     /// Nothing new is started.
@@ -57,6 +60,7 @@ impl Shard {
             feeds: Feeds::default(),
             pending: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
             reload: Mutex::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
@@ -140,6 +144,26 @@ impl Shard {
         self.activations().len()
     }
 
+    /// The instances that are in memory.
+    pub(super) fn instances(&self) -> Vec<Arc<Activation>> {
+        self.activations().values().cloned().collect()
+    }
+
+    /// So many messages were taken from mailboxes.
+    pub(super) fn taken(&self, messages: usize) {
+        self.waiting.fetch_sub(messages, Ordering::Relaxed);
+    }
+
+    /// How many messages are in mailboxes.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How many persisted requests are here whose time has come, and for how long the oldest has been waiting.
+    pub(super) fn due(&self, now: SystemTime) -> (usize, std::time::Duration) {
+        self.requests().due(now)
+    }
+
     /// How many persisted requests are under way.
     pub(super) fn open(&self) -> usize {
         self.requests().len()
@@ -167,7 +191,7 @@ impl Shard {
             (Arc::default(), Some(waiter))
         };
         let origin = Origin::Fresh { doubtful };
-        let job = Job { message, origin, persisted, waiter, interrupt, reruns: 0 };
+        let job = Job { message, origin, persisted, waiter, interrupt, reruns: 0, watch: None };
         let due = job.message.envelope.deliver_at.filter(|due| *due > SystemTime::now());
         match due {
             Some(_) => {
@@ -186,7 +210,7 @@ impl Shard {
         let Stored { message, attempt, due, .. } = stored;
         let Some(Entry::New(interrupt)) = self.requests().enter_stored(&message) else { return };
         let origin = Origin::Stored { attempt };
-        let job = Job { message, origin, persisted: true, waiter: None, interrupt, reruns: 0 };
+        let job = Job { message, origin, persisted: true, waiter: None, interrupt, reruns: 0, watch: None };
         let (shard, due) = (Arc::clone(self), due.unwrap_or(SystemTime::UNIX_EPOCH));
         if due > SystemTime::now() {
             return self.spawn(async move { shard.wait_until(due, job).await });
@@ -219,6 +243,9 @@ impl Shard {
             if left.is_zero() {
                 break;
             }
+        }
+        if let Some(metrics) = &self.options.metrics {
+            metrics.fired(due);
         }
         self.dispatch(job);
     }
@@ -257,6 +284,9 @@ impl Shard {
     /// Puts a message into the mailbox of its instance, which is made if it is not there.
     fn put(self: &Arc<Self>, kind: &Arc<Kind>, job: Job) {
         let mut job = job;
+        job.watch =
+            Watch::begin(kind.metrics.as_ref(), &self.options.traces, &job.message.envelope, &self.fence);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         loop {
             let address = &job.message.envelope.address;
             let activation = {
@@ -269,6 +299,7 @@ impl Shard {
                 Err(back) => {
                     job = *back;
                     if self.closing.is_cancelled() {
+                        self.taken(1);
                         return self.refuse(job, Error::NotHere(self.fence.shard.clone()));
                     }
                     // It was evicted between our look and the put; the next look makes a new one.
@@ -315,6 +346,7 @@ impl Shard {
 
     /// A request has ended.
     pub(super) fn end(&self, mut job: Job, outcome: Outcome) {
+        job.answered(Ok(&outcome));
         let answer = Ok(Delivered::Ended(outcome));
         match job.waiter.take() {
             Some(waiter) => waiter.answer(answer),
@@ -328,6 +360,7 @@ impl Shard {
             (Error::NotHere(shard), Origin::Stored { .. }) => Error::Lost(shard),
             (error, _) => error,
         };
+        job.answered(Err(&error));
         match job.waiter.take() {
             Some(waiter) => waiter.answer(Err(error)),
             None => self.requests().answer(job.id(), &Err(error)),

@@ -141,6 +141,7 @@ impl Turn {
         // While a request waits for other entities, theirs may be anywhere in the mailbox.
         while self.entering.len() + self.ready.len() < self.me.kind.mailbox || self.me.waiting.any() {
             let Some(mut job) = self.me.mailbox().take() else { break };
+            self.shard.taken(1);
             taken = true;
             let Some(method) = self.me.kind.definition().methods.get(&job.message.envelope.method) else {
                 let error = Error::UnknownMethod {
@@ -234,6 +235,9 @@ impl Turn {
             Done::Ended(job, ended) => self.shard.end(job, ended.outcome),
             Done::GivenUp(job, error) => {
                 tracing::warn!(entity = %self.me.address, request = %job.id(), error, "retry limit exhausted");
+                if let Some(metrics) = &self.me.kind.metrics {
+                    metrics.dead_letters.inc();
+                }
                 let outcome = Outcome::defect("RetriesExhausted", format!("retry limit exhausted: {error}"));
                 let bury = Change::Bury { request: job.id(), outcome: outcome.clone(), error };
                 let write = Write::one(self.shard.fence.clone(), bury);
@@ -282,13 +286,13 @@ impl Turn {
                 value,
             }));
         }
-        let sends: Vec<Message> = sends.into_iter().filter_map(|send| self.message(job, send)).collect();
+        let sends: Vec<Message> = sends.into_iter().filter_map(|send| self.message(send)).collect();
         changes.extend(sends.iter().cloned().map(Change::Send));
         changes.extend(also);
         (Write { fence: self.shard.fence.clone(), changes }, outcome, After { sends, then }, transaction)
     }
 
-    fn message(&self, job: &Job, send: Outgoing) -> Option<Message> {
+    fn message(&self, send: Outgoing) -> Option<Message> {
         let id = self.shard.next_id()?;
         Some(Message {
             group: self.shard.group_of(&send.address.entity_type),
@@ -301,7 +305,7 @@ impl Turn {
                 key: send.key,
                 deliver_at: send.deliver_at,
                 uninterruptible: Default::default(),
-                trace: job.message.envelope.trace.clone(),
+                trace: send.trace,
                 headers: send.headers,
             },
             seq: id,
@@ -382,7 +386,9 @@ impl Turn {
             let id = shard.fence.shard.clone();
             shard.refuse(job, Error::NotHere(id));
         };
-        for job in self.me.mailbox().close() {
+        let left = self.me.mailbox().close();
+        self.shard.taken(left.len());
+        for job in left {
             elsewhere(&self.shard, job);
         }
         let shard = Arc::clone(&self.shard);

@@ -52,6 +52,20 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// The word that users and metrics know it by.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Suspended => "Suspended",
+            Self::Blocked => "Blocked",
+            Self::Cancelling => "Cancelling",
+            Self::Completed => "Completed",
+            Self::Failed => "Failed",
+            Self::Cancelled => "Cancelled",
+            Self::TimedOut => "TimedOut",
+        }
+    }
+
     /// All of them. The place of each is the number that it is stored as, so new ones go to the end.
     pub const ALL: [Self; 8] = [
         Self::Running,

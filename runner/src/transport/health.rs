@@ -35,6 +35,18 @@ pub enum Health {
 }
 
 impl Health {
+    /// The word that metrics carry.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Connected { .. } => "connected",
+            Self::Refused { .. } => "refused",
+            Self::Lost { .. } => "lost",
+            Self::Denied { .. } => "denied",
+            Self::Closed => "closed",
+        }
+    }
+
     /// Who answers, if somebody does.
     pub fn instance(&self) -> Option<&Instance> {
         match self {

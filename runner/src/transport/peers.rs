@@ -272,6 +272,11 @@ impl Peers {
         self.with(of, |peer, _| peer.health.subscribe())
     }
 
+    /// What the connections that there are now tell.
+    pub fn healths(&self) -> Vec<Health> {
+        self.inner.context.peers().values().map(|peer| peer.health.borrow().clone()).collect()
+    }
+
     /// Ends the connection to a peer that is known to be gone; if an instance is named, only if no other one answers there.
     /// What was never sent fails as [`Error::Forgotten`], all else as [`Error::ConnectionLost`]; both at once.
     pub fn forget(&self, address: &Address, instance: Option<&Instance>) {

@@ -9,7 +9,9 @@ use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
+use super::Metrics;
 use super::activity::{Attempted, Context, Failed, Options, Run};
 use super::driver::Happening;
 use super::function::message_of;
@@ -17,8 +19,9 @@ use super::journal::Step;
 use super::resident::Resident;
 use super::tx::Tx;
 use crate::message::codec::time::from_millis;
-use crate::message::{EntityAddress, Snowflake};
+use crate::message::{EntityAddress, Snowflake, TraceContext};
 use crate::store::{Store, Transaction};
+use crate::trace::{self, Span};
 
 /// How long an activity has to tidy up when nobody waits for it any more.
 const GRACE: Duration = Duration::from_secs(10);
@@ -40,6 +43,11 @@ pub(super) struct Attempt {
     pub(super) options: Options,
     pub(super) work: Run,
     pub(super) inbox: Arc<Resident>,
+    pub(super) metrics: Option<Metrics>,
+    /// The trace of its execution.
+    pub(super) trace: Option<TraceContext>,
+    /// What it is seen as in that trace.
+    pub(super) span: Option<Span>,
 }
 
 /// What came of an attempt.
@@ -54,7 +62,13 @@ pub(super) struct Tried {
 
 impl Attempt {
     pub(super) async fn run(self) -> Tried {
-        let Self { address, run, step, attempt, progress, since, cancel, store, options, work, inbox } = self;
+        let Self {
+            address, run, step, attempt, progress, since, cancel, store, options, work, inbox, ..
+        } = self;
+        let Self { metrics, trace, mut span, .. } = self;
+        let begun = Instant::now();
+        let entity_type = address.entity_type.clone();
+        let log = tracing::info_span!("activity", execution = %address, %step, attempt);
         let tx = Tx::new(Some(store));
         let (beat, mut beats) = watch::channel(None);
         // Kept here as well, since an activity that drops its context is not over.
@@ -70,7 +84,9 @@ impl Attempt {
             cancel: cancel.clone(),
         };
         let ends = options.ends(since).map(from_millis);
+        let trace = span.as_ref().map(|span| span.context().clone()).or(trace);
         let working = async { AssertUnwindSafe(work(context)).catch_unwind().await };
+        let working = trace::within(trace, working).instrument(log);
         let result = tokio::select! {
             done = AssertUnwindSafe(working).catch_unwind() => match done {
                 Ok(Ok(attempted)) => attempted,
@@ -87,6 +103,12 @@ impl Attempt {
             () = tell(beats.clone(), &inbox, step) => Err(Failed::retry("unreachable")),
             () = abandoned(&cancel) => Err(Failed::retry("nobody waited for the activity any more")),
         };
+        if let Some(metrics) = metrics {
+            metrics.tried(&entity_type, result.is_ok(), begun.elapsed());
+        }
+        if let (Some(span), Err(error)) = (&mut span, &result) {
+            span.fail(error);
+        }
         let transaction = tx.take().await;
         let transaction = match (&result, transaction) {
             (Ok(_), transaction) => transaction,

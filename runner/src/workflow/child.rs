@@ -53,6 +53,12 @@ pub enum Policy {
     Abandon,
 }
 
+impl Policy {
+    pub(super) fn is_cancel(&self) -> bool {
+        *self == Self::Cancel
+    }
+}
+
 /// Who is told of a child's end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {

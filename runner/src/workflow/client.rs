@@ -166,6 +166,15 @@ impl<W: Execute> Client<W> {
         self.executions.cancel(id).await
     }
 
+    /// Ends an execution where it stands, as failed with the reason `Terminated`: nothing is undone, and activities that run are told to
+    /// stop. Its children are cancelled, as their policy says. Nothing happens if it has ended.
+    ///
+    /// # Errors
+    /// See [`entity::Error`].
+    pub async fn terminate(&self, id: impl AsRef<str>, reason: &str) -> Result<(), entity::Error> {
+        self.executions.terminate(id, reason).await
+    }
+
     /// Lets an execution rest: activities that run end, and nothing new begins.
     ///
     /// # Errors

@@ -56,9 +56,14 @@ impl Definition {
 }
 
 /// What the workflow of executions of a type is called.
-pub(super) fn name_of(entity_type: &EntityType) -> &str {
+pub(crate) fn name_of(entity_type: &EntityType) -> &str {
     let name = entity_type.as_str();
     name.strip_prefix(PREFIX).unwrap_or(name)
+}
+
+/// Whether a type is one of executions, and none of entities.
+pub(crate) fn is_execution(entity_type: &EntityType) -> bool {
+    entity_type.as_str().starts_with(PREFIX)
 }
 
 /// A type of workflow.

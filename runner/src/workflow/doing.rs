@@ -7,10 +7,13 @@ use tokio_util::sync::CancellationToken;
 use super::activity::{Activity, Next, millis};
 use super::attempt::{Attempt, Tried};
 use super::context::{Context, Work};
+use super::definition::name_of;
 use super::driver::{Driver, Due, Leave, now};
 use super::journal::{Event, Step};
 use crate::message::Outcome;
+use crate::message::codec::time::from_millis;
 use crate::store::{Message, Phase};
+use crate::trace::{self, Span};
 
 impl Driver {
     /// Begins what is to be done for steps that have no answer. Whether something was written, so that there is more to deliver.
@@ -47,8 +50,11 @@ impl Driver {
                 },
                 Work::Child(child) => {
                     if !begun {
-                        now.push(Event::Child { step, address: child.address.clone() });
-                        sends.push(self.shard.start_of(&child, &self.me.address, step).await?);
+                        let (address, policy) = (child.address.clone(), child.policy);
+                        now.push(Event::Child { step, address, policy });
+                        let mut start = self.shard.start_of(&child, &self.me.address, step).await?;
+                        start.envelope.trace.clone_from(&self.trace);
+                        sends.push(start);
                     }
                     self.children.insert(step, child);
                 }
@@ -105,9 +111,25 @@ impl Driver {
             options: activity.options.clone(),
             work: Arc::clone(&activity.run),
             inbox: Arc::clone(&self.me),
+            metrics: self.shard.metrics().cloned(),
+            trace: self.trace.clone(),
+            span: self.span(step, attempt, &activity.name),
         };
         self.tasks.spawn(attempting.run());
         self.running.insert(step, (activity, cancel));
+    }
+
+    /// What an attempt of an activity is seen as in the trace of its execution.
+    fn span(&self, step: Step, attempt: u32, activity: &str) -> Option<Span> {
+        let within = self.trace.as_ref().filter(|trace| trace.sampled && self.shard.traces().is_on())?;
+        let name = format!("{}.{activity}", name_of(&self.me.address.entity_type));
+        let mut span = self.shard.traces().span(name, trace::Kind::Internal, Some(within))?;
+        span.set("cleat.execution", &self.me.address);
+        span.set("cleat.shard", &self.shard.fence.shard);
+        span.set("cleat.epoch", self.shard.fence.epoch);
+        span.set("cleat.step", step);
+        span.set("cleat.attempt", attempt);
+        Some(span)
     }
 
     /// Writes down what is due.
@@ -124,7 +146,10 @@ impl Driver {
         while let Some(entry) = self.due.first_entry()
             && entry.key().0 <= now
         {
-            let ((_, step), due) = entry.remove_entry();
+            let ((at, step), due) = entry.remove_entry();
+            if let Some(metrics) = self.shard.metrics() {
+                metrics.fired(from_millis(at));
+            }
             match due {
                 Due::Slept => events.push(Event::Slept { step, name: self.name_of(step) }),
                 Due::Attempt => {

@@ -26,6 +26,7 @@ use super::resident::Resident;
 use super::shard::Shard;
 use super::summary::Open;
 use super::tail::{Lease, Row, Tail, Writing};
+use crate::message::TraceContext;
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::store::{self, Change, Committed, Message, Phase, Write};
 
@@ -82,6 +83,8 @@ pub(super) struct Driver {
     pub(super) children: BTreeMap<Step, Child>,
     /// Entries to be written with the next.
     pub(super) owed: Vec<Event>,
+    /// The trace that the execution was started in.
+    pub(super) trace: Option<TraceContext>,
     asked: Vec<(String, oneshot::Sender<Shown>)>,
     /// Why what is in the journal cannot be delivered.
     unreadable: Option<Blocked>,
@@ -115,6 +118,7 @@ impl Driver {
             due: BTreeMap::new(),
             children: BTreeMap::new(),
             owed: Vec::new(),
+            trace: None,
             asked: Vec::new(),
             unreadable: None,
             alarm: Arc::new(Notify::new()),
@@ -160,6 +164,12 @@ impl Driver {
             let Some(row) = self.me.lease().await.row().cloned() else { return Ok(()) };
             self.take_written()?;
             self.show(&row);
+            if row.phase.is_final() && self.function.is_some() {
+                // Somebody ended it where it stood.
+                self.dismiss();
+                self.shard.leave(&self.me);
+                return Err(Leave::Rest);
+            }
             // Whoever has the shard next goes on.
             if !matches!(row.phase, Phase::Running | Phase::Cancelling) || self.shard.closing.is_cancelled() {
                 return Ok(());
@@ -180,6 +190,10 @@ impl Driver {
             }
             match turn {
                 Turn::Waiting => {
+                    let longest = self.shard.longest_history();
+                    if row.phase == Phase::Running && row.next >= longest {
+                        return Err(self.block(&Blocked::TooLong { longest }).await?);
+                    }
                     if !self.work().await? {
                         return Ok(());
                     }
@@ -194,6 +208,7 @@ impl Driver {
 
     /// Begins the function over what is in the journal.
     fn begin(&mut self, row: &Row) -> Turn {
+        self.trace.clone_from(&row.summary.trace);
         let alarm = Arc::clone(&self.alarm);
         let entries = self.backlog.make_contiguous();
         let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -358,7 +373,9 @@ impl Driver {
 
     pub(super) async fn lease(&mut self) -> Result<Lease, Leave> {
         let lease = self.me.lease().await;
-        if lease.tail().gone { Err(Leave::Again) } else { Ok(lease) }
+        // What runs here is over if somebody ended the execution where it stood.
+        let ended = self.function.is_some() && lease.row().is_some_and(|row| row.phase.is_final());
+        if lease.tail().gone || ended { Err(Leave::Again) } else { Ok(lease) }
     }
 
     pub(super) async fn write(&mut self, writing: Writing, sends: Vec<Message>) -> Result<(), Leave> {

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::door::{
     Await, Awaited, Cancel, METHOD_CANCEL, METHOD_QUERY, METHOD_RESET, METHOD_RESOLVE, METHOD_RESULT,
-    METHOD_RESUME, METHOD_RETRY, METHOD_SIGNAL, METHOD_START, METHOD_SUSPEND, Reset, Resolve, Signal, Start,
-    Started,
+    METHOD_RESUME, METHOD_RETRY, METHOD_SIGNAL, METHOD_START, METHOD_SUSPEND, METHOD_TERMINATE, Reset,
+    Resolve, Signal, Start, Started, Terminate,
 };
 use super::journal::Entry;
 use super::native::{Key, Runtime, digest};
@@ -176,8 +176,27 @@ impl Executions {
         name: &str,
         payload: &T,
     ) -> Result<(), entity::Error> {
+        self.signal_once(id, name, payload, None).await
+    }
+
+    /// The same, but signals with the same key are one, for as long as requests are kept.
+    ///
+    /// # Errors
+    /// Those of [`signal`](Self::signal); `KeyReused` if the first was another one.
+    pub async fn signal_once<T: Serialize + ?Sized>(
+        &self,
+        id: impl AsRef<str>,
+        name: &str,
+        payload: &T,
+        key: Option<&str>,
+    ) -> Result<(), entity::Error> {
         let signal = Signal { name: name.to_owned(), payload: encode("the signal", payload)? };
-        self.ask(id, METHOD_SIGNAL, &signal).await
+        let call = self.entity.call::<(), Never>(id, METHOD_SIGNAL, &signal);
+        let call = match key {
+            Some(key) => call.key(key),
+            None => call,
+        };
+        call.await.map_err(plain)
     }
 
     /// Keeps a promise. Whoever does it first has kept it.
@@ -221,6 +240,15 @@ impl Executions {
     /// See [`entity::Error`].
     pub async fn cancel(&self, id: impl AsRef<str>) -> Result<(), entity::Error> {
         self.ask(id, METHOD_CANCEL, &Cancel {}).await
+    }
+
+    /// Ends an execution where it stands, as failed with the reason `Terminated`: nothing is undone, and activities that run are told to
+    /// stop. Its children are cancelled, as their policy says. Nothing happens if it has ended.
+    ///
+    /// # Errors
+    /// See [`entity::Error`].
+    pub async fn terminate(&self, id: impl AsRef<str>, reason: &str) -> Result<(), entity::Error> {
+        self.ask(id, METHOD_TERMINATE, &Terminate { reason: reason.to_owned() }).await
     }
 
     /// Lets an execution rest: activities that run end, and nothing new begins.
@@ -320,10 +348,14 @@ impl Executions {
         T: DeserializeOwned + Send + 'static,
         I: Serialize + ?Sized,
     {
-        self.entity.call::<T, Never>(id, method, input).await.map_err(|error| match error {
-            Error::Refused(never) => match never {},
-            Error::Entity(error) => error,
-        })
+        self.entity.call::<T, Never>(id, method, input).await.map_err(plain)
+    }
+}
+
+fn plain(error: Error<Never>) -> entity::Error {
+    match error {
+        Error::Refused(never) => match never {},
+        Error::Entity(error) => error,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs the executions of the shards that this runner owns.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -15,12 +15,13 @@ use super::journal::Entry;
 use super::report::Planned;
 use super::shard::Shard;
 use super::tail::Row;
-use super::{Definition, Workflow};
+use super::{Definition, Metrics, Workflow};
 use crate::entity::{self, InvalidDefinition};
 use crate::message::{EntityAddress, EntityType};
 use crate::shard::ownership::{self, NotOpened, Progress};
 use crate::shard::{Epoch, Fence, ShardId};
 use crate::store::{self, Store};
+use crate::trace::Recorder;
 
 /// How executions are run.
 #[derive(Debug, Clone)]
@@ -33,6 +34,12 @@ pub struct Options {
     pub panic_backoff: Duration,
     /// The longest such pause.
     pub panic_backoff_max: Duration,
+    /// How many entries the journal of a run may have. An execution that wants more is blocked and says so.
+    pub longest_history: u32,
+    /// Where measurements go.
+    pub metrics: Option<Metrics>,
+    /// Where spans go.
+    pub traces: Recorder,
 }
 
 impl Default for Options {
@@ -42,6 +49,9 @@ impl Default for Options {
             horizon: Duration::from_secs(60),
             panic_backoff: Duration::from_secs(1),
             panic_backoff_max: Duration::from_secs(300),
+            longest_history: 1_000_000,
+            metrics: None,
+            traces: Recorder::default(),
         }
     }
 }
@@ -83,6 +93,7 @@ struct Shards {
 impl Host {
     /// A host without any shards, beside one that runs entities.
     pub fn new(store: Arc<dyn Store>, entities: entity::Host, options: Options) -> Self {
+        let changes = Changes::new(options.metrics.clone());
         let inner = Arc::new(Inner {
             store,
             entities,
@@ -91,11 +102,13 @@ impl Host {
             shards: RwLock::default(),
             changed: Notify::new(),
             lost: broadcast::channel(1024).0,
-            changes: Changes::new(),
+            changes,
             stop: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&inner).keep());
-        Self(inner)
+        let host = Self(inner);
+        super::bulk::register(&host);
+        host
     }
 
     /// Registers a type of workflow, now or at any later time. What waits for it goes on.
@@ -127,6 +140,21 @@ impl Host {
         self.0.all_shards().iter().map(|shard| shard.resident_count()).sum()
     }
 
+    /// The types that are registered, in the order of their names, each with how many of its executions are in memory.
+    pub fn types(&self) -> Vec<entity::Served> {
+        let known = self.0.workflows.read().unwrap_or_else(PoisonError::into_inner);
+        let mut active: HashMap<EntityType, usize> = HashMap::new();
+        self.0.all_shards().iter().for_each(|shard| shard.count_residents(&mut active));
+        let served = known.values().map(|workflow| entity::Served {
+            entity_type: workflow.definition().entity_type.clone(),
+            group: workflow.definition().group.clone(),
+            active: active.get(&workflow.definition().entity_type).copied().unwrap_or_default(),
+        });
+        let mut served: Vec<_> = served.collect();
+        served.sort_by(|one, other| one.entity_type.cmp(&other.entity_type));
+        served
+    }
+
     /// Fences that turned out to have fallen.
     pub fn lost(&self) -> broadcast::Receiver<Fence> {
         self.0.lost.subscribe()
@@ -155,6 +183,14 @@ impl Host {
 
     pub(super) fn store(&self) -> &dyn Store {
         self.0.store.as_ref()
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(super) fn upgrade(inner: &Weak<Inner>) -> Option<Self> {
+        inner.upgrade().map(Self)
     }
 
     /// Serves claimed shards: resumes their executions.

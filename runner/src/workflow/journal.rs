@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::child::Policy;
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{EntityAddress, Outcome, Snowflake};
 use crate::store;
@@ -116,6 +117,9 @@ pub enum Event {
         step: Step,
         /// Who it is.
         address: EntityAddress,
+        /// What becomes of it when its parent ends.
+        #[serde(default, skip_serializing_if = "Policy::is_cancel")]
+        policy: Policy,
     },
     /// A child has ended.
     #[serde(rename = "D")]
@@ -215,7 +219,7 @@ impl Event {
             Self::Slept { step, name } => (*step, named(Kind::Sleep, name)),
             Self::Recorded { step, name, .. } => (*step, named(Kind::Record, name)),
             Self::Patched { step, id } => (*step, named(Kind::Patch, id)),
-            Self::Child { step, address } => (*step, named(Kind::Child, address.entity_type.as_str())),
+            Self::Child { step, address, .. } => (*step, named(Kind::Child, address.entity_type.as_str())),
             Self::ChildEnded { step, .. } | Self::Dropped { step } => (*step, None),
             Self::Begun { .. }
             | Self::Signal { .. }
@@ -315,9 +319,10 @@ mod tests {
                 value
             }),
             (step(), ".{0,9}").prop_map(|(step, id)| Event::Patched { step, id }),
-            (step(), "[a-z]{1,9}").prop_map(|(step, id)| Event::Child {
+            (step(), "[a-z]{1,9}", any::<bool>()).prop_map(|(step, id, stays)| Event::Child {
                 step,
-                address: EntityAddress::new("order", &id).unwrap()
+                address: EntityAddress::new("order", &id).unwrap(),
+                policy: if stays { Policy::Abandon } else { Policy::Cancel },
             }),
             (step(), outcome()).prop_map(|(step, outcome)| Event::ChildEnded { step, outcome }),
             step().prop_map(|step| Event::Dropped { step }),

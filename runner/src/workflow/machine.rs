@@ -45,6 +45,15 @@ pub enum Blocked {
          the rest in an activity, and retry"
     )]
     Foreign,
+    /// The journal is as long as it may be.
+    #[error(
+        "the journal has {longest} entries, which is as many as the setting for the longest history allows: let the workflow \
+         continue as new (`continue_as_new`) before that, or raise the setting, and retry"
+    )]
+    TooLong {
+        /// How many there may be.
+        longest: i64,
+    },
     /// An entry of the journal cannot be read.
     #[error(
         "entry {place} of the journal cannot be read ({why}): deploy the release that wrote it or a later one and retry, or reset \
@@ -64,6 +73,7 @@ impl Blocked {
         match self {
             Self::Mismatch { .. } | Self::NotAsked { .. } => "NonDeterministic",
             Self::Foreign => "ForeignWake",
+            Self::TooLong { .. } => "HistoryTooLong",
             Self::Unreadable { .. } => "UnreadableJournal",
         }
     }

@@ -14,6 +14,7 @@
 
 pub mod activity;
 mod attempt;
+pub mod bulk;
 mod changes;
 mod child;
 mod client;
@@ -29,6 +30,7 @@ mod host;
 pub mod journal;
 mod leaving;
 pub mod machine;
+mod metrics;
 mod native;
 mod reading;
 #[cfg(test)]
@@ -48,9 +50,11 @@ pub use child::Policy;
 pub use client::Client;
 pub use context::{About, Context, Gone};
 pub use definition::{Definition, Workflow};
+pub(crate) use definition::{is_execution, name_of};
 pub use door::Started;
 pub use executions::{Duplicate, Executions, Terms};
 pub use host::{Host, Options};
+pub use metrics::Metrics;
 pub use native::{Declared, Execute, Grouped, Key, Runtime, Service, apply};
 pub use reading::{Description, Select, address};
 pub use report::{Planned, Report, StepKind, StepPhase, StepReport};

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::definition::name_of;
 use super::journal::Entry;
@@ -11,12 +12,12 @@ use super::summary::{Problem, Summary};
 use super::test::Recording;
 use super::{Host, Report};
 use crate::entity;
-use crate::message::{EntityAddress, EntityId, EntityType, Failure, Outcome, Snowflake};
+use crate::message::{EntityAddress, EntityId, EntityType, Failure, Outcome, Snowflake, codec};
 use crate::shard::GroupName;
 use crate::store::{self, Cursor, Filter, Phase, Store, StoredExecution};
 
 /// Which executions to list.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Select {
     /// Only of this workflow.
     pub workflow: Option<String>,
@@ -25,8 +26,10 @@ pub struct Select {
     /// Only in one of these phases; in any if there are none.
     pub phases: Vec<Phase>,
     /// Only those that began at this time or later.
+    #[serde(default, with = "codec::time")]
     pub since: Option<SystemTime>,
     /// Only those that began before this time.
+    #[serde(default, with = "codec::time")]
     pub until: Option<SystemTime>,
 }
 
@@ -123,7 +126,7 @@ impl Host {
         Ok((page.into_iter().map(describe).collect(), next))
     }
 
-    async fn page(
+    pub(super) async fn page(
         &self,
         select: &Select,
         after: Option<Cursor>,

@@ -9,7 +9,6 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Options;
 use super::changes::Changes;
 use super::child::{Child, Parent};
 use super::door::{METHOD_START, Start};
@@ -21,10 +20,12 @@ use super::reading::Journal;
 use super::resident::Resident;
 use super::summary::Summary;
 use super::tail::{Lease, Row};
+use super::{Metrics, Options};
 use crate::message::codec::time::{from_millis, to_millis};
-use crate::message::{EntityAddress, Envelope, Outcome, Snowflake, codec};
+use crate::message::{EntityAddress, EntityType, Envelope, Outcome, Snowflake, codec};
 use crate::shard::{Fence, GroupName};
 use crate::store::{self, Message, Phase, Store};
+use crate::trace::Recorder;
 
 /// The executions of one shard.
 pub(super) struct Shard {
@@ -84,9 +85,29 @@ impl Shard {
         self.options.grace
     }
 
+    pub(super) fn metrics(&self) -> Option<&Metrics> {
+        self.options.metrics.as_ref()
+    }
+
+    pub(super) fn traces(&self) -> &Recorder {
+        &self.options.traces
+    }
+
+    /// How many entries the journal of a run may have.
+    pub(super) fn longest_history(&self) -> i64 {
+        i64::from(self.options.longest_history)
+    }
+
     /// How many executions are in memory.
     pub(super) fn resident_count(&self) -> usize {
         lock(&self.residents).len()
+    }
+
+    /// Adds the executions that are in memory to a count by type.
+    pub(super) fn count_residents(&self, by_type: &mut HashMap<EntityType, usize>) {
+        for address in lock(&self.residents).keys() {
+            *by_type.entry(address.entity_type.clone()).or_default() += 1;
+        }
     }
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -117,7 +138,7 @@ impl Shard {
     /// An execution that was just begun.
     pub(super) fn begun(self: &Arc<Self>, row: Row) {
         let address = row.address.clone();
-        self.changed(&address);
+        self.changes.begun(&address);
         // Whoever asked for it a moment ago may have found nothing, which is not so any more.
         if let Some(resident) = self.present(&address).filter(|resident| !resident.was_there()) {
             self.leave(&resident);

@@ -9,7 +9,7 @@ use super::child::Parent;
 use super::journal::Step;
 use super::report::StepKind;
 use crate::message::codec::time::from_millis;
-use crate::message::{Outcome, codec};
+use crate::message::{Outcome, TraceContext, codec};
 use crate::store;
 
 /// The engine's part of an execution's row.
@@ -44,6 +44,9 @@ pub(super) struct Summary {
     /// What it waited for when this was written, as far as there is room.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) open: Vec<Open>,
+    /// The trace that it was started in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) trace: Option<TraceContext>,
     /// There if it was begun again under its key after it had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) anew: Option<Anew>,

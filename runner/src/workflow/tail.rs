@@ -159,7 +159,7 @@ impl Lease {
     /// The write was committed: whoever runs the execution is told.
     pub(super) fn committed(mut self) {
         let Some((row, entries)) = self.planned.take() else { return };
-        self.changes.tell(&row.address);
+        self.changes.wrote(self.tail.row.as_ref().map(|before| before.phase), &row);
         self.tail.row = Some(row);
         // Sent before the next one may write, so that they are told in order. If nobody listens, they are read from the database.
         let _ = self.inbox.send(Happening::Written(entries));

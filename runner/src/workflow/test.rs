@@ -1,31 +1,31 @@
 //! For tests of workflows: time that is skipped, and recorded histories that are run against new code.
 //!
-//! A [`Test`] runs a workflow in memory, without a store. Its activities are really done, one after the other; sleeps, deadlines and
-//! pauses between attempts take no time. [`replay`] runs what was [recorded](Recording) of an execution against the code of
+//! A [`Test`] runs a workflow in memory. Its activities are really done, one after the other; sleeps, deadlines, pauses between attempts
+//! and the time between the ticks of a cron take no time. [`replay`] runs what was [recorded](Recording) of an execution against the code of
 //! today, and says whether it would be blocked.
+
+mod run;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
+use self::run::Run;
 use super::Workflow;
-use super::activity::{self, Activity, Failed, Next, millis};
-use super::context::{About, Context, Work};
-use super::function::{End, Function, Turn};
-use super::journal::{Entry, Event, Step, Why};
+use super::activity::millis;
+use super::context::About;
+use super::function::{Function, Turn};
+use super::journal::{Entry, Event, Why};
 use super::machine::Blocked;
-use super::tx::Tx;
+use crate::cron::Schedule;
 use crate::message::codec::time::{from_millis, to_millis};
-use crate::message::{EntityAddress, EntityId, EntityType, Outcome, Snowflake, codec};
-use crate::shard::GroupName;
-use crate::store::Execution;
+use crate::message::{EntityAddress, EntityType, Outcome, Snowflake, codec};
+use crate::shard::{Fence, GroupName};
+use crate::store::{self, Execution, Store};
 
 /// All that a replay needs to know of an execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,13 +81,15 @@ pub fn replay(workflow: &dyn Workflow, recorded: &Recording) -> Result<(), Block
 /// A workflow that is run in memory, in no time.
 ///
 /// # Caveats
-/// There is no database: a statement on `self.tx` fails.
+/// Without a [store](Self::store) there is no database: a statement on `self.tx` fails.
 pub struct Test {
     workflow: Arc<dyn Workflow>,
     children: HashMap<EntityType, Arc<dyn Workflow>>,
     /// What happens from outside, by when, in milliseconds after the start.
     outside: BTreeMap<(i64, usize), Event>,
     most: usize,
+    start: Option<SystemTime>,
+    store: Option<Arc<dyn Store>>,
 }
 
 /// How a test ended.
@@ -122,6 +124,9 @@ pub enum Error {
     /// A value cannot be written.
     #[error("cannot write {0}")]
     Codec(String),
+    /// The database of the test cannot be used.
+    #[error("the test's database cannot be used: {0}")]
+    Store(String),
 }
 
 impl Test {
@@ -132,6 +137,8 @@ impl Test {
             children: HashMap::new(),
             outside: BTreeMap::new(),
             most: 100_000,
+            start: None,
+            store: None,
         }
     }
 
@@ -183,212 +190,80 @@ impl Test {
         self
     }
 
+    /// Begins at this time instead of now.
+    #[must_use]
+    pub fn starting_at(mut self, start: SystemTime) -> Self {
+        self.start = Some(start);
+        self
+    }
+
+    /// With a database for `self.tx`: an activity that succeeds has its statements committed, any other one has not. The store's
+    /// shards are taken from whoever has them, so it is one for tests only.
+    #[must_use]
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
     /// Runs it to its end.
     ///
     /// # Errors
     /// Why it has none.
     pub async fn run<T: Serialize + ?Sized>(self, input: &T) -> Result<Ended, Error> {
+        let fence = self.fence().await?;
+        self.once(self.start.unwrap_or_else(SystemTime::now), input, fence).await
+    }
+
+    /// Runs it once for each tick of a cron in a span of time, with the input that the tick gives it. What happens from outside
+    /// happens to each of them, so much time after its own start.
+    ///
+    /// # Errors
+    /// Why one of them has no end.
+    pub async fn ticks<T: Serialize>(
+        self,
+        schedule: &Schedule,
+        span: Duration,
+        input: impl Fn(DateTime<Utc>) -> T,
+    ) -> Result<Vec<(DateTime<Utc>, Ended)>, Error> {
+        let fence = self.fence().await?;
+        let start = self.start.unwrap_or_else(SystemTime::now);
+        let end = DateTime::<Utc>::from(start + span);
+        let mut ended = Vec::new();
+        let mut last = start.into();
+        while let Some(tick) = schedule.next(last).filter(|tick| *tick <= end) {
+            ended.push((tick, self.once(tick.into(), &input(tick), fence.clone()).await?));
+            last = tick;
+        }
+        Ok(ended)
+    }
+
+    async fn once<T: Serialize + ?Sized>(
+        &self,
+        start: SystemTime,
+        input: &T,
+        fence: Option<Fence>,
+    ) -> Result<Ended, Error> {
         let input = codec::encode(input).map_err(|error| Error::Codec(error.to_string()))?.into();
-        let start = to_millis(SystemTime::now());
+        let start = to_millis(start);
         let outside =
             self.outside.iter().map(|((after, n), event)| ((start + after, *n), event.clone())).collect();
-        Run::new(&self, &self.workflow, start, outside).run(input).await
-    }
-}
-
-/// One run of a test.
-struct Run<'a> {
-    test: &'a Test,
-    workflow: &'a Arc<dyn Workflow>,
-    start: i64,
-    now: i64,
-    outside: BTreeMap<(i64, usize), Event>,
-    due: BTreeMap<(i64, Step), Event>,
-    again: BTreeMap<(i64, Step), Activity>,
-    history: Vec<Entry>,
-}
-
-impl<'a> Run<'a> {
-    fn new(
-        test: &'a Test,
-        workflow: &'a Arc<dyn Workflow>,
-        start: i64,
-        outside: BTreeMap<(i64, usize), Event>,
-    ) -> Self {
-        let (due, again, history) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { test, workflow, start, now: start, outside, due, again, history }
+        Run::new(self, &self.workflow, start, outside, fence).run(input).await
     }
 
-    fn run(mut self, mut input: Bytes) -> BoxFuture<'a, Result<Ended, Error>> {
-        async move {
-            loop {
-                match self.once(input).await? {
-                    Turn::Ended(end) => {
-                        let passed = u64::try_from(self.now - self.start).unwrap_or(0);
-                        let (elapsed, history) = (Duration::from_millis(passed), self.history);
-                        return Ok(Ended { outcome: outcome(end), elapsed, history });
-                    }
-                    Turn::Renewed(next) => input = next,
-                    Turn::Blocked(blocked) => return Err(blocked.into()),
-                    Turn::Panicked(message) => return Err(Error::Panicked(message)),
-                    Turn::Waiting => {
-                        let passed = u64::try_from(self.now - self.start).unwrap_or(0);
-                        return Err(Error::Stuck(Duration::from_millis(passed)));
-                    }
-                }
-            }
-        }
-        .boxed()
-    }
-
-    /// One run of the function, until it ends, begins anew or waits for ever.
-    async fn once(&mut self, input: Bytes) -> Result<Turn, Error> {
-        let unread = std::mem::take(&mut self.history);
-        self.due.clear();
-        self.again.clear();
-        let definition = self.workflow.definition();
-        let about = About {
-            address: EntityAddress {
-                entity_type: definition.entity_type.clone(),
-                id: EntityId::new("test").map_err(|error| Error::Codec(error.to_string()))?,
-            },
-            group: definition.group.clone(),
-            run: Snowflake::new(self.start),
-            seed: 0,
+    /// The right to commit to the store, if there is one.
+    async fn fence(&self) -> Result<Option<Fence>, Error> {
+        let Some(store) = &self.store else { return Ok(None) };
+        let failed = |error: store::Error| Error::Store(error.to_string());
+        let group = store.maps().first().map(|map| map.group().clone()).unwrap_or_default();
+        let holdings = store.holdings(&group).await.map_err(failed)?;
+        let Some(holding) = holdings.into_iter().next() else {
+            return Err(Error::Store(format!("it has no shards of group {group}")));
         };
-        let mut function = Function::new(self.workflow.as_ref(), about, input, self.now, &[], || {});
-        let mut turn = function.turn();
-        for entry in unread {
-            if let (Event::Signal { .. }, Turn::Waiting) = (&entry.event, &turn) {
-                turn = self.tell(&mut function, entry.event);
-            }
+        let fence = Fence { shard: holding.shard, epoch: holding.epoch.next() };
+        for claimed in store.claim(std::slice::from_ref(&fence)).await.map_err(failed)? {
+            claimed.map_err(failed)?;
         }
-        while turn == Turn::Waiting {
-            if self.history.len() > self.test.most {
-                return Err(Error::Endless(self.history.len()));
-            }
-            let Some(event) = self.next(&function.context().clone()).await? else { return Ok(turn) };
-            turn = self.tell(&mut function, event);
-        }
-        if let Turn::Renewed(_) = turn {
-            // What was not read goes along.
-            let unread = function.context().state().machine.unread();
-            let signals = unread.into_iter().map(|(name, payload)| Event::Signal { name, payload });
-            self.history = signals.map(|event| Entry { at: self.now, event }).collect();
-        }
-        Ok(turn)
-    }
-
-    fn tell(&mut self, function: &mut Function, event: Event) -> Turn {
-        let entry = Entry { at: self.now, event };
-        function.note(&entry);
-        self.history.push(entry.clone());
-        function.deliver(entry)
-    }
-
-    /// What happens next. Nothing if nothing ever will.
-    async fn next(&mut self, context: &Context) -> Result<Option<Event>, Error> {
-        let (work, owed, dropped) = {
-            let mut state = context.state();
-            (std::mem::take(&mut state.work), state.machine.take_owed(), state.machine.take_dropped())
-        };
-        self.due.retain(|(_, step), _| !dropped.contains(step));
-        self.again.retain(|(_, step), _| !dropped.contains(step));
-        for (n, event) in owed.into_iter().enumerate() {
-            self.due.insert((i64::MIN, Step(u32::try_from(n).unwrap_or(u32::MAX))), event);
-        }
-        for (step, work) in work {
-            match work {
-                Work::Sleep(duration) => {
-                    let name = context.state().machine.open(step).map(|open| open.asked.name.clone());
-                    let slept = Event::Slept { step, name: name.unwrap_or_default() };
-                    self.due.insert((self.now.saturating_add(millis(duration)), step), slept);
-                }
-                Work::Record { name, make } => {
-                    let value = make().map_err(|error| Error::Codec(error.to_string()))?;
-                    self.due.insert((self.now, step), Event::Recorded { step, name, value });
-                }
-                Work::Activity(activity) => {
-                    self.again.insert((self.now, step), activity);
-                }
-                Work::Child(child) => {
-                    let kind = &child.address.entity_type;
-                    let workflow =
-                        self.test.children.get(kind).ok_or_else(|| Error::UnknownChild(kind.clone()))?;
-                    let ended = Run::new(self.test, workflow, self.now, BTreeMap::new())
-                        .run(child.input.clone())
-                        .await?;
-                    let at = self.now.saturating_add(millis(ended.elapsed));
-                    self.due.insert((at, step), Event::ChildEnded { step, outcome: ended.outcome });
-                }
-            }
-        }
-        let outside = self.outside.keys().next().map(|(at, _)| *at);
-        let due = self.due.keys().next().map(|(at, _)| *at);
-        let again = self.again.keys().next().map(|(at, _)| *at);
-        let Some(at) = outside.into_iter().chain(due).chain(again).min() else { return Ok(None) };
-        self.now = self.now.max(at);
-        if due == Some(at) {
-            return Ok(self.due.pop_first().map(|(_, event)| event));
-        }
-        if outside == Some(at) {
-            return Ok(self.outside.pop_first().map(|(_, event)| event));
-        }
-        match self.again.pop_first() {
-            Some(((_, step), activity)) => Ok(Some(self.attempt(context, step, activity).await)),
-            None => Ok(None),
-        }
-    }
-
-    /// Does an activity once.
-    async fn attempt(&mut self, context: &Context, step: Step, activity: Activity) -> Event {
-        let (since, attempt, progress) = {
-            let state = context.state();
-            state
-                .machine
-                .open(step)
-                .map_or((self.now, 0, None), |open| (open.since, open.attempts, open.progress.clone()))
-        };
-        let about = context.about();
-        let (beat, beats) = watch::channel(None);
-        let context = activity::Context {
-            address: about.address.clone(),
-            run: about.run,
-            step,
-            attempt,
-            tx: Tx::new(None),
-            progress: progress.clone(),
-            beat: Arc::new(beat),
-            cancel: CancellationToken::new(),
-        };
-        let done = std::panic::AssertUnwindSafe((activity.run)(context)).catch_unwind().await;
-        let result = done.unwrap_or_else(|panic| {
-            let message = format!("the activity panicked: {}", super::function::message_of(panic.as_ref()));
-            Err(Failed::Defect { kind: "Panicked", message })
-        });
-        let (name, attempts) = (activity.name.clone(), attempt.saturating_add(1));
-        let failed = match result {
-            Ok(value) => return Event::Activity { step, name, attempts, outcome: Outcome::Success(value) },
-            Err(failed) => failed,
-        };
-        let error = failed.to_string();
-        match activity.options.next(attempts, failed, since, self.now, 1.0) {
-            Next::End(outcome) => Event::Activity { step, name, attempts, outcome },
-            Next::At(again) => {
-                self.again.insert((again, step), activity);
-                let progress = beats.borrow().clone().or(progress);
-                Event::Attempt { step, name, attempts, error, again, progress }
-            }
-        }
-    }
-}
-
-fn outcome(end: End) -> Outcome {
-    match end {
-        End::Completed(output) => Outcome::Success(output),
-        End::Failed(outcome) => outcome,
-        End::Cancelled => Outcome::defect("Cancelled", "the execution was cancelled"),
-        End::TimedOut => Outcome::defect("TimedOut", "the execution took longer than it was given"),
+        Ok(Some(fence))
     }
 }
 

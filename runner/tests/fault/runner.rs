@@ -75,7 +75,7 @@ pub async fn start(orders: &Orders, listener: TcpListener, address: Address) -> 
         listener,
         credential: Arc::<SharedToken>::clone(&token),
         verify: token,
-        metrics: ownership::Metrics::hidden().unwrap(),
+        metrics: prometheus::Registry::new(),
     };
     let node = Node::start(options, parts).await.unwrap();
     let client = List.register(&node).unwrap();

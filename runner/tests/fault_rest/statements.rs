@@ -38,7 +38,7 @@ async fn node(url: &str) -> Node {
         listener,
         credential: Arc::<SharedToken>::clone(&token),
         verify: token,
-        metrics: ownership::Metrics::hidden().unwrap(),
+        metrics: prometheus::Registry::new(),
     };
     Node::start(options, parts).await.unwrap()
 }

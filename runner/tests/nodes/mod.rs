@@ -7,9 +7,11 @@ use std::time::Duration;
 use cleat_runner::cluster::{Node, Options, Parts};
 use cleat_runner::lease::{Boot, Leases, Memory, Name, Timing};
 use cleat_runner::shard::{GroupName, Instance, ShardId, ownership};
+use cleat_runner::store;
 use cleat_runner::store::postgres::{self, PostgresStore};
 use cleat_runner::transport::{Address, SharedToken};
 use cleat_testing::postgres::{Database, shared};
+use prometheus::Registry;
 use tokio::net::TcpListener;
 
 pub const SHARDS: u16 = 6;
@@ -26,6 +28,7 @@ pub struct World {
 pub struct Runner {
     pub node: Node,
     pub leases: Memory,
+    pub metrics: Registry,
 }
 
 impl World {
@@ -39,18 +42,31 @@ impl World {
 
     pub async fn start_with(&self, name: &str, set: impl FnOnce(&mut Options)) -> Runner {
         let leases = self.leases.connect();
-        let node = start(name, &self.database.url, Arc::new(leases.clone()), set).await;
-        Runner { node, leases }
+        let metrics = Registry::new();
+        let node = start_in(&metrics, name, &self.database.url, Arc::new(leases.clone()), set).await;
+        Runner { node, leases, metrics }
     }
 }
 
 /// Starts a runner.
 pub async fn start(name: &str, url: &str, leases: Arc<dyn Leases>, set: impl FnOnce(&mut Options)) -> Node {
+    start_in(&Registry::new(), name, url, leases, set).await
+}
+
+/// Starts a runner whose measurements are shown through a registry.
+pub async fn start_in(
+    metrics: &Registry,
+    name: &str,
+    url: &str,
+    leases: Arc<dyn Leases>,
+    set: impl FnOnce(&mut Options),
+) -> Node {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = Address::new(&listener.local_addr().unwrap().to_string()).unwrap();
     let store = PostgresStore::open(postgres::Options {
         groups: vec![(GroupName::default(), SHARDS)],
         connections: 3,
+        metrics: Some(store::Metrics::new(metrics).unwrap()),
         ..postgres::Options::new(url, Instance::random())
     })
     .await
@@ -72,7 +88,7 @@ pub async fn start(name: &str, url: &str, leases: Arc<dyn Leases>, set: impl FnO
         listener,
         credential: Arc::<SharedToken>::clone(&token),
         verify: token,
-        metrics: ownership::Metrics::hidden().unwrap(),
+        metrics: metrics.clone(),
     };
     Node::start(options, parts).await.unwrap()
 }

@@ -308,12 +308,18 @@ impl Running {
         let served = self.assigned.as_ref().is_some_and(|assigned| assigned.iter().all(serves));
         self.ready |= attached && served;
         self.parts.metrics.attached.set(i64::from(attached));
+        let in_phase = |phases: &[&str]| {
+            let those = self.book.iter().filter(|(_, entry)| phases.contains(&entry.phase.as_str()));
+            those.map(|(shard, _)| shard.clone()).collect()
+        };
         let status = Status {
             stage: self.stage,
             attached,
             ready: self.ready,
             assigned: self.assigned.as_ref().map_or(0, Vec::len),
             serving: self.book.serving().count(),
+            opening: in_phase(&["claiming", "opening"]),
+            closing: in_phase(&["handing_over", "freeing"]),
             avoided: self.avoids.keys().cloned().collect(),
             trouble: self.trouble,
         };

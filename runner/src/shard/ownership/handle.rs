@@ -39,6 +39,10 @@ pub struct Status {
     pub assigned: usize,
     /// How many of them and of others are served here now.
     pub serving: usize,
+    /// Those that are about to be served.
+    pub opening: BTreeSet<ShardId>,
+    /// Those that are about to be let go.
+    pub closing: BTreeSet<ShardId>,
     /// Shards that made no progress here and were released; this runner is left out of their assignment for a while.
     pub avoided: BTreeSet<ShardId>,
     /// What keeps the lock from being renewed now.

@@ -13,6 +13,8 @@ pub struct Metrics {
     pub(super) attached: IntGauge,
     /// Renewals of the lock by result: `renewed`, or the reason of the failure.
     pub(super) renewals: IntCounterVec,
+    /// Seconds from a renewal's begin to its answer.
+    pub(super) renewal_seconds: Histogram,
     /// Claims of shards by result: `won`, `lost`, or the reason of the failure.
     pub(super) claims: IntCounterVec,
     /// Seconds from the decision to claim to the raised epoch.
@@ -34,6 +36,9 @@ impl Metrics {
         let counters =
             |name: &str, help: &str, label: &str| IntCounterVec::new(Opts::new(name, help), &[label]);
         let seconds = prometheus::exponential_buckets(0.001, 2.0, 16)?;
+        let histogram = |name: &str, help: &str| {
+            Histogram::with_opts(HistogramOpts::new(name, help).buckets(seconds.clone()))
+        };
         Ok(Self {
             shards: IntGaugeVec::new(Opts::new("cleat_shards", "Shards by what they are here."), &["phase"])?,
             attached: IntGauge::new(
@@ -46,10 +51,11 @@ impl Metrics {
                 "result",
             )?,
             claims: counters("cleat_shard_claims_total", "Claims of shards by result.", "result")?,
-            claim_seconds: Histogram::with_opts(
-                HistogramOpts::new("cleat_shard_claim_seconds", "Time of a claim, without loading.")
-                    .buckets(seconds),
+            renewal_seconds: histogram(
+                "cleat_lease_renewal_seconds",
+                "Time of a renewal of the runner lock, successful or not.",
             )?,
+            claim_seconds: histogram("cleat_shard_claim_seconds", "Time of a claim, without loading.")?,
             releases: counters("cleat_shard_releases_total", "Shards that were let go, by how.", "how")?,
             deaths: counters("cleat_runner_deaths_total", "Deaths of other runners by cause.", "cause")?,
             wedged: IntCounter::new("cleat_shards_wedged_total", "Shards with work that did not move.")?,
@@ -65,6 +71,7 @@ impl Metrics {
         registry.register(Box::new(metrics.shards.clone()))?;
         registry.register(Box::new(metrics.attached.clone()))?;
         registry.register(Box::new(metrics.renewals.clone()))?;
+        registry.register(Box::new(metrics.renewal_seconds.clone()))?;
         registry.register(Box::new(metrics.claims.clone()))?;
         registry.register(Box::new(metrics.claim_seconds.clone()))?;
         registry.register(Box::new(metrics.releases.clone()))?;

@@ -53,6 +53,7 @@ impl Running {
     fn renewed(&mut self, runner: Runner, sent: Moment, answer: Result<Lock, lease::Error>, now: Moment) {
         let result = answer.as_ref().map_or_else(lease::Error::reason, |_| "renewed");
         self.parts.metrics.renewals.with_label_values(&[result]).inc();
+        self.parts.metrics.renewal_seconds.observe(now.since(sent).as_secs_f64());
         self.trouble = answer.as_ref().err().map(lease::Error::reason);
         let turn = self.keeper.answered(runner, sent, &answer, now);
         match &answer {

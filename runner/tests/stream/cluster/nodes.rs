@@ -94,7 +94,7 @@ async fn start(url: &str, leases: &Memory, name: &str) -> Node {
         listener,
         credential: Arc::<SharedToken>::clone(&token),
         verify: token,
-        metrics: ownership::Metrics::hidden().unwrap(),
+        metrics: prometheus::Registry::new(),
     };
     Node::start(options, parts).await.unwrap()
 }

@@ -1,0 +1,46 @@
+//! The pages that need no credential: probes and metrics.
+
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use prometheus::{TEXT_FORMAT, TextEncoder};
+use tonic::body::Body;
+
+use super::Shared;
+use super::status::state;
+use cleat_proto::v1::runner_status::State;
+
+impl Shared {
+    pub(super) fn page(&self, request: &Request<Incoming>) -> Response<Body> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "this page can only be looked at\n");
+        }
+        match request.uri().path() {
+            "/livez" => text(StatusCode::OK, "ok\n"),
+            "/readyz" => match state(&self.node.ownership().status().borrow()) {
+                State::Ready => text(StatusCode::OK, "ready\n"),
+                State::Draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+                State::Starting | State::Unspecified => text(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+            },
+            "/metrics" => self.metrics(),
+            _ => text(StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n"),
+        }
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        match TextEncoder::new().encode_to_string(&self.metrics.gather()) {
+            Ok(page) => text(StatusCode::OK, page),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "the metrics cannot be written");
+                text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n")
+            }
+        }
+    }
+}
+
+fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+    let mut response = Response::new(Body::new(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));
+    response
+}

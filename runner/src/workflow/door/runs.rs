@@ -1,0 +1,229 @@
+//! How runs of executions begin: the first one, and those that begin anew.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use super::requests::{ChildEnded, METHOD_CHILD_ENDED, Start, Started};
+use super::{Desk, gone, reply, resumed, retry};
+use crate::entity::{Call, HandlerError};
+use crate::message::codec::time::{from_millis, to_millis};
+use crate::message::{Outcome, Snowflake};
+use crate::store::{Change, Execution, Phase};
+use crate::workflow::activity::millis;
+use crate::workflow::executions::Duplicate;
+use crate::workflow::journal::{Entry, Event};
+use crate::workflow::reading::Journal;
+use crate::workflow::shard::Shard;
+use crate::workflow::summary::{Anew, Summary};
+use crate::workflow::tail::{Becoming, Lease, Row, Writing};
+
+/// Marks an execution as doubtful unless it was begun.
+struct Doubt {
+    shard: Arc<Shard>,
+    row: Option<Row>,
+}
+
+impl Doubt {
+    fn begun(mut self) {
+        if let Some(row) = self.row.take() {
+            self.shard.begun(row);
+        }
+    }
+}
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        if let Some(row) = &self.row {
+            self.shard.doubt(&row.address);
+        }
+    }
+}
+
+impl Desk {
+    pub(super) async fn start(&self, call: &mut Call) -> Result<Bytes, HandlerError> {
+        let start: Start = call.input()?;
+        let shard = self.shard(call).await?;
+        let address = call.address().clone();
+        // Most executions are new, so nobody looks before the first try: the database knows.
+        if shard.take_doubt(&address) || shard.present(&address).is_some() || call.attempt() > 0 {
+            let known = shard.lease(&address).await.map_err(retry)?.and_then(|lease| lease.row().cloned());
+            if let Some(row) = known {
+                return self.exists(call, start, &row).await;
+            }
+        }
+        let run = shard.next_id().map_err(retry)?;
+        let started = to_millis(SystemTime::now());
+        let summary = self.summary(call, &start, started);
+        let row = Row {
+            address: address.clone(),
+            group: self.workflow.group.clone(),
+            run,
+            phase: Phase::Running,
+            active: true,
+            started,
+            input: start.input.clone(),
+            summary,
+            next: 0,
+        };
+        call.context().also(Change::Begin(Box::new(Execution {
+            address,
+            group: row.group.clone(),
+            run,
+            phase: row.phase,
+            active: true,
+            started: from_millis(started),
+            input: start.input,
+            summary: row.summary.encode().map_err(retry)?,
+        })));
+        let doubt = Doubt { shard, row: Some(row) };
+        call.context().then(move || doubt.begun());
+        reply(&Started { run, existing: false })
+    }
+
+    fn summary(&self, call: &Call, start: &Start, started: i64) -> Summary {
+        let timeout = start.timeout.or(self.workflow.timeout);
+        Summary {
+            seed: rand::random(),
+            deadline: timeout.map(|timeout| started.saturating_add(millis(timeout))),
+            parent: start.parent.clone(),
+            trace: call.trace().cloned(),
+            ..Summary::default()
+        }
+    }
+
+    /// Begins an execution that has ended once more, with nothing of what it was.
+    async fn anew(&self, call: &mut Call, start: Start) -> Result<Bytes, HandlerError> {
+        let (shard, lease, row) = self.lease(call).await?;
+        if !row.phase.is_final() {
+            // Somebody was faster.
+            return Err(HandlerError::Retry("the execution has begun anew meanwhile".to_owned()));
+        }
+        let started = to_millis(SystemTime::now());
+        let anew = Some(Anew { input: start.input.clone(), started });
+        let summary = Summary { anew, ..self.summary(call, &start, started) };
+        let begun = Entry { at: started, event: Event::Begun { input: start.input, from: row.run } };
+        let run = Self::renew(call, shard, lease, &row, &summary, &[begun])?;
+        reply(&Started { run, existing: false })
+    }
+
+    /// Makes an execution go on in another run with these entries.
+    fn renew(
+        call: &mut Call,
+        shard: Arc<Shard>,
+        mut lease: Lease,
+        row: &Row,
+        summary: &Summary,
+        entries: &[Entry],
+    ) -> Result<Snowflake, HandlerError> {
+        let to = shard.next_id().map_err(retry)?;
+        let summary = summary.encode().map_err(retry)?;
+        let entries: Result<Vec<_>, _> = entries.iter().map(Entry::encode).collect();
+        let address = row.address.clone();
+        let context = call.context();
+        context.also(Change::Renew { address: address.clone(), from: row.run, to, summary });
+        context.also(Change::Journal { run: to, from: 0, entries: entries.map_err(retry)? });
+        lease.replace();
+        context.then(move || {
+            lease.close();
+            shard.changed(&address);
+            shard.resident(&address);
+        });
+        Ok(to)
+    }
+
+    /// There is an execution with this id already.
+    async fn exists(&self, call: &mut Call, start: Start, row: &Row) -> Result<Bytes, HandlerError> {
+        let failed = row.phase.is_final() && row.phase != Phase::Completed;
+        match start.duplicate {
+            Duplicate::Refuse => {
+                let message = format!("there is an execution {} already", row.address);
+                return Err(HandlerError::failed("AlreadyStarted", message));
+            }
+            Duplicate::AfterFailure if failed => return self.anew(call, start).await,
+            Duplicate::AfterEnd if row.phase.is_final() => return self.anew(call, start).await,
+            Duplicate::Join | Duplicate::AfterFailure | Duplicate::AfterEnd => {}
+        }
+        let ours = row.summary.parent == start.parent;
+        if ours && *row.summary.input(&row.input) == start.input {
+            return reply(&Started { run: row.run, existing: true });
+        }
+        let message = format!(
+            "there is an execution {} already, started with another input: use another key for another request",
+            row.address
+        );
+        if let Some(parent) = &start.parent {
+            let outcome = Outcome::failure("KeyReused", message.clone());
+            let told = ChildEnded { run: parent.run, step: parent.step, outcome };
+            call.send(parent.address.clone(), METHOD_CHILD_ENDED, &told, None)?;
+            return reply(&Started { run: row.run, existing: true });
+        }
+        Err(HandlerError::failed("KeyReused", message))
+    }
+
+    /// Goes on with what is blocked, and back to what failed.
+    pub(super) async fn retry(&self, call: &mut Call) -> Result<Bytes, HandlerError> {
+        let (_, mut lease, row) = self.lease(call).await?;
+        match row.phase {
+            Phase::Blocked => {
+                let mut summary = row.summary;
+                summary.problem = None;
+                let becoming = Becoming { phase: resumed(&summary), active: true, summary };
+                let writing = Writing { row: Some(becoming), ..Writing::default() };
+                for change in lease.write(writing).map_err(retry)? {
+                    call.context().also(change);
+                }
+                call.context().then(move || lease.committed());
+                reply(&())
+            }
+            Phase::Failed => {
+                drop(lease);
+                self.reset(call, None).await
+            }
+            _ => Err(HandlerError::failed(
+                "NotFailed",
+                format!(
+                    "execution {} is {:?}: only what has failed or is blocked can be retried",
+                    row.address, row.phase
+                ),
+            )),
+        }
+    }
+
+    /// Begins another run that has the first so many entries of the journal; or, if none are named, those before the failure.
+    pub(super) async fn reset(&self, call: &mut Call, entries: Option<usize>) -> Result<Bytes, HandlerError> {
+        let (shard, lease, row) = self.lease(call).await?;
+        let Journal { entries: journal, beyond, unreadable, .. } =
+            Journal::read(shard.store().as_ref(), row.run).await.map_err(retry)?;
+        let inner = self.inner.upgrade().ok_or_else(gone)?;
+        let keep = match entries {
+            Some(entries) => entries,
+            None => inner.cause_of_failure(&row, &journal).unwrap_or(journal.len()),
+        };
+        if keep > journal.len() {
+            let readable = if unreadable.is_some() { "readable " } else { "" };
+            let message =
+                format!("execution {} has {} {readable}entries, not {keep}", row.address, journal.len());
+            return Err(HandlerError::failed("NoSuchStep", message));
+        }
+        // Signals that came later were sent to the execution and not to a step of it.
+        let (before, after) = journal.split_at(keep);
+        let sent = |entry: &&Entry| matches!(entry.event, Event::Signal { .. } | Event::Promise { .. });
+        let kept: Vec<_> = before
+            .iter()
+            .filter(|entry| !matches!(entry.event, Event::Ended { .. }))
+            .chain(after.iter().chain(&beyond).filter(sent))
+            .cloned()
+            .collect();
+        let summary = Summary {
+            outcome: None,
+            problem: None,
+            cancelling: false,
+            open: Vec::new(),
+            ..row.summary.clone()
+        };
+        let run = Self::renew(call, shard, lease, &row, &summary, &kept)?;
+        reply(&Started { run, existing: true })
+    }
+}
