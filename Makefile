@@ -25,7 +25,7 @@ bench: ## Measure beside the peers; ARGS="store --json FILE" chooses what
 	cargo run --release -p bench -- $(or $(ARGS),all)
 
 e2e: ## Run the end-to-end tests on a Kubernetes of their own; the first time, build it from source
-	@.ci/setup cargo cc kubernetes
+	@.ci/setup cargo cc postgres kubernetes
 	cargo test -p e2e
 
 image: ## Build images of operator and runner as archives; PROFILE=dev builds them faster
