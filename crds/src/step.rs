@@ -79,6 +79,10 @@ pub struct Step {
     /// What to do if the workflow fails or is cancelled after this step. All such things are done in reverse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compensate: Option<Compensation>,
+    /// Fields that no step has. The schema refuses them as deep as it goes; the checks of the definition refuse the rest.
+    #[serde(flatten, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(skip)]
+    pub unknown: BTreeMap<String, Value>,
 }
 
 /// What a step can do, by the field that says it.

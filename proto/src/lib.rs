@@ -14,3 +14,18 @@
 pub mod v1 {
     include!("generated/cleat.v1.rs");
 }
+
+/// What users ask over gRPC.
+pub mod gateway {
+    /// The first version of it.
+    #[allow(
+        missing_docs,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "generated code"
+    )]
+    pub mod v1 {
+        include!("generated/cleat.gateway.v1.rs");
+    }
+}

@@ -15,8 +15,10 @@ fn names(folder: &Path) -> io::Result<Vec<OsString>> {
 }
 
 fn generate(root: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
-    let folder = root.join("cleat/v1");
-    let sources: Vec<_> = names(&folder)?.into_iter().map(|name| folder.join(name)).collect();
+    let mut sources = Vec::new();
+    for folder in ["cleat/v1", "cleat/gateway/v1"].map(|folder| root.join(folder)) {
+        sources.extend(names(&folder)?.into_iter().map(|name| folder.join(name)));
+    }
     let descriptors = protox::compile(sources, [root])?;
     tonic_prost_build::configure()
         .bytes(".")

@@ -3,18 +3,23 @@
 //! A folder is a noun of the domain. [`shard`] says where things live and who may write there,
 //! [`lease`] who is alive and owns what, [`message`] what is sent and answered, [`transport`] how runners talk; [`store`] is the
 //! only door to the database, [`egress`] the only way to services outside. An [`mod@entity`] handles messages, and a [`client`] sends them. A
-//! [`mod@workflow`] takes steps, and remembers them.
+//! [`mod@workflow`] takes steps, and remembers them. What is declared instead of compiled comes from [`definitions`] and is served by a
+//! [`handler`].
 
 pub mod admin;
 pub mod client;
 pub mod cluster;
 pub mod cron;
+pub mod definitions;
 pub mod egress;
 pub mod entity;
+pub mod gateway;
+pub mod handler;
 pub mod lease;
 pub mod message;
 pub mod shard;
 pub mod singleton;
+pub mod steps;
 pub mod store;
 pub mod trace;
 pub mod transport;

@@ -24,34 +24,38 @@
 //!
 //! The variables that it reads are described in `docs/configuration.md`. Without any of them it is a single process on SQLite.
 
+mod environment;
+mod part;
+mod secret;
 mod settings;
+mod start;
 
-use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use prometheus::Registry;
-use tokio::net::TcpListener;
+use futures::FutureExt;
 use tokio_util::task::AbortOnDropHandle;
 use tracing_subscriber::EnvFilter;
 
-use self::settings::{Database, Settings};
+use self::part::{Part, Running};
+use self::start::Started;
 use crate::client::Runtime;
 use crate::cluster::{self, Node};
 use crate::cron::{self, Cron};
 use crate::entity::native::{Declared, Serve, Service};
 use crate::entity::{Entity, InvalidDefinition};
-use crate::lease::{Boot, Leases, Memory};
-use crate::shard::{Instance, Version, ownership};
-use crate::singleton::{self, Singleton};
-use crate::store::postgres::{self, PostgresStore};
-use crate::store::sqlite::{self, SqliteStore};
-use crate::store::{self, Store};
-use crate::transport::{self, Address, SharedToken};
+use crate::lease::kubernetes::Access;
+use crate::lease::{Leases, kubernetes};
+use crate::singleton::Singleton;
+use crate::{store, transport};
 
-pub use settings::InvalidSetting;
+pub use environment::InvalidSetting;
+pub(crate) use environment::duration;
+pub use part::{Place, Port};
+pub use secret::{Secret, Token};
+pub use settings::{Database, GatewayAuth, Settings};
 
 /// Why something that the program wants to have registered cannot be.
 pub type Refused = Box<dyn std::error::Error + Send + Sync>;
@@ -62,13 +66,23 @@ type MakeCron = Box<dyn FnOnce(&Node) -> Result<Cron, Refused> + Send>;
 /// How long to wait before a cron that could not be stored is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// How long a runner that has handed over its shards goes on answering where they went. Users' connections are led elsewhere
+/// meanwhile, and peers hear of it from the Leases.
+const REDIRECTS: Duration = Duration::from_secs(3);
+
+/// The least that is left for the last step of a shutdown. With the redirects and the ends of the parts it fits in the fifteen seconds that
+/// a pod has besides its drain.
+const LAST: Duration = Duration::from_secs(3);
+
 /// A runner that is told through its environment how to run, and here what to serve.
 #[must_use = "a runner does nothing until it is run"]
 pub struct Runner {
     settings: Result<Settings, InvalidSetting>,
     leases: Option<Arc<dyn Leases>>,
+    access: Option<Access>,
     registrations: Vec<Register>,
     crons: Vec<MakeCron>,
+    parts: Vec<Part>,
 }
 
 /// Why a runner ended otherwise than by being asked to.
@@ -89,13 +103,13 @@ pub enum Error {
     /// Its database cannot be opened.
     #[error("the database cannot be opened: is CLEAT_DATABASE_URL right, and does the database let us in?")]
     Store(#[from] store::Error),
-    /// It cannot listen for peers.
-    #[error(
-        "peers cannot be listened for at {listen}: set CLEAT_LISTEN to an address of this machine that is free"
-    )]
+    /// It cannot listen.
+    #[error("nothing can listen at {listen}: set {variable} to an address of this machine that is free")]
     Listen {
         /// Where.
         listen: String,
+        /// Who says so.
+        variable: &'static str,
         /// Why.
         #[source]
         source: std::io::Error,
@@ -103,7 +117,31 @@ pub enum Error {
     /// The address at which it listens is none that peers could reach.
     #[error("peers cannot be told where this runner is: set CLEAT_ADDRESS")]
     Address(#[from] transport::InvalidAddress),
-    /// One of its parts did not start.
+    /// There is no way to the API server that it should find its Cluster in.
+    #[error("CLEAT_CLUSTER is set, but there is no way to its API server")]
+    Access(#[from] kubernetes::NoAccess),
+    /// What it needs is not there or not allowed.
+    #[error("this runner cannot start: {}", told(problems))]
+    Preflight {
+        /// All that was found.
+        problems: Vec<Problem>,
+    },
+    /// Something beside the node did not start.
+    #[error("the {name} did not start")]
+    Part {
+        /// What.
+        name: &'static str,
+        /// Why.
+        #[source]
+        source: Refused,
+    },
+    /// Something beside the node has ended, and nobody asked it to.
+    #[error("the {name} has ended by itself")]
+    Ended {
+        /// What.
+        name: &'static str,
+    },
+    /// The node did not start.
     #[error("the runner did not start")]
     Start(#[from] cluster::NotStarted),
     /// Its measurements cannot be registered.
@@ -117,6 +155,21 @@ pub enum Error {
     System(#[source] std::io::Error),
 }
 
+/// What keeps a runner from starting, found before it begins.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// It lacks rights in Kubernetes.
+    #[error("{}", chain(.0))]
+    Rights(#[source] kubernetes::NotAllowed),
+    /// Its database cannot be used.
+    #[error("{}", chain(.0))]
+    Database(#[source] Box<Error>),
+}
+
+fn told(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
+}
+
 impl Runner {
     /// A runner that is told by the environment how to run. What is wrong with that is said when it [runs](Self::run).
     pub fn from_env() -> Self {
@@ -125,7 +178,14 @@ impl Runner {
 
     /// The same from variables that are looked up elsewhere.
     pub fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Self {
-        Self { settings: Settings::read(lookup), leases: None, registrations: Vec::new(), crons: Vec::new() }
+        Self {
+            settings: Settings::read(lookup),
+            leases: None,
+            access: None,
+            registrations: Vec::new(),
+            crons: Vec::new(),
+            parts: Vec::new(),
+        }
     }
 
     /// Serves a type of entity that is composed of no groups. For others: [`with`](Self::with).
@@ -160,9 +220,32 @@ impl Runner {
         self
     }
 
-    /// Finds its peers through these Leases. Without them it takes itself for the only runner of its database.
+    /// Runs something beside the node: it is started once everything is registered, in the order of these calls, and ended in the
+    /// opposite one, when the shards have been handed over. What `start` gives runs until [`Place::stop`] is cancelled.
+    pub fn beside<S, T, E>(
+        mut self,
+        name: &'static str,
+        start: impl FnOnce(Place) -> S + Send + 'static,
+    ) -> Self
+    where
+        S: Future<Output = Result<T, E>> + Send + 'static,
+        T: Future<Output = ()> + Send + 'static,
+        E: Into<Refused>,
+    {
+        let start = move |place| start(place).map(|task| Ok(task.map_err(Into::into)?.boxed())).boxed();
+        self.parts.push(Part { name, start: Box::new(start) });
+        self
+    }
+
+    /// Finds its peers through these Leases. Without them, and outside of Kubernetes, it takes itself for the only runner of its
+    /// database.
     pub fn leases(self, leases: Arc<dyn Leases>) -> Self {
         Self { leases: Some(leases), ..self }
+    }
+
+    /// Finds its Cluster in this API server, instead of where the environment says that it is.
+    pub fn kubernetes(self, access: Access) -> Self {
+        Self { access: Some(access), ..self }
     }
 
     /// Runs until it is asked to stop by SIGTERM or SIGINT, then hands over what it has and ends. Logs as `CLEAT_LOG` and
@@ -191,40 +274,65 @@ impl Runner {
     /// # Errors
     /// [`Error`] says what kept it from running.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { settings, leases, registrations, crons } = self;
-        let node = start(settings?, leases.unwrap_or_else(|| Arc::new(Memory::new()))).await?;
-        let served = serve(&node, registrations, crons, stop).await;
-        node.shutdown().await;
+        let Self { settings, leases, access, registrations, crons, parts } = self;
+        let started = start::start(settings?, leases, access).await?;
+        let mut running = Running::default();
+        let served = async {
+            let registering = register(&started.place.node, registrations, crons)?;
+            for part in parts {
+                running.start(part, started.place.clone()).await?;
+            }
+            started.place.close_ports();
+            tokio::select! {
+                () = stop => Ok(()),
+                error = registering => Err(Error::Registration(error.into())),
+                name = running.ended() => Err(Error::Ended { name }),
+            }
+        };
+        let served = served.await;
+        end(started, running).await;
         served
     }
 }
 
-/// Registers everything, and waits.
-async fn serve(
+/// Ends in order: from the first moment on it is not ready. It hands over what others take, goes on telling where that went, and only
+/// then stops listening.
+async fn end(started: Started, running: Running) {
+    let Started { place: Place { node, settings, .. }, shared, _rotation, exporting } = started;
+    let begun = Instant::now();
+    if shared {
+        node.drain(settings.drain).await;
+    }
+    let left = settings.drain.saturating_sub(begun.elapsed()).max(LAST);
+    if shared {
+        tokio::time::sleep(REDIRECTS).await;
+    }
+    running.stop().await;
+    node.shutdown_within(left).await;
+    if let Some(exporting) = exporting {
+        exporting.end().await;
+    }
+}
+
+/// Registers everything. What comes back is ready when a cron turns out to be impossible.
+fn register(
     node: &Node,
     registrations: Vec<Register>,
     crons: Vec<MakeCron>,
-    stop: impl Future<Output = ()>,
-) -> Result<(), Error> {
+) -> Result<impl Future<Output = cron::Error> + use<>, Error> {
     for register in registrations {
         register(node).map_err(Error::Registration)?;
     }
     let crons: Result<Vec<Cron>, Refused> = crons.into_iter().map(|make| make(node)).collect();
-    let crons = crons.map_err(Error::Registration)?;
-    let (refused, mut refusal) = tokio::sync::oneshot::channel();
-    let _registering = AbortOnDropHandle::new(tokio::spawn({
-        let node = node.clone();
-        async move {
-            if let Err(error) = register_all(&node, crons).await {
-                // Whoever listens no longer has stopped.
-                let _ = refused.send(error);
-            }
+    let (crons, node) = (crons.map_err(Error::Registration)?, node.clone());
+    let registering = AbortOnDropHandle::new(tokio::spawn(async move { register_all(&node, crons).await }));
+    Ok(async move {
+        match registering.await {
+            Ok(Err(error)) => error,
+            // Stored, all of them.
+            Ok(Ok(())) | Err(_) => std::future::pending().await,
         }
-    }));
-    tokio::select! {
-        () = stop => Ok(()),
-        Ok(error) = &mut refusal => Err(Error::Registration(error.into())),
-    }
+    })
 }
 
 /// Stores crons one after the other, as often as it takes.
@@ -239,75 +347,6 @@ async fn register_all(node: &Node, crons: Vec<Cron>) -> Result<(), cron::Error> 
         }
     }
     Ok(())
-}
-
-async fn start(settings: Settings, leases: Arc<dyn Leases>) -> Result<Node, Error> {
-    let instance = match &settings.pod {
-        Some(pod) => Instance::new(format!("{pod}-{:016x}", rand::random::<u64>())),
-        None => Instance::random(),
-    };
-    let metrics = Registry::new();
-    let store = open(&settings, instance, &metrics).await?;
-    let unheard = |source| Error::Listen { listen: settings.listen.clone(), source };
-    let listener = TcpListener::bind(&settings.listen).await.map_err(unheard)?;
-    let address = match settings.address {
-        Some(address) => address,
-        None => Address::new(&listener.local_addr().map_err(unheard)?.to_string())?,
-    };
-    let usual = ownership::Options::new(settings.name, address);
-    let version = settings.version.unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
-    let ownership = ownership::Options {
-        groups: settings.groups.iter().map(|(group, _)| group.clone()).collect::<BTreeSet<_>>(),
-        weight: settings.weight,
-        version: Version::new(version.as_str()),
-        timing: settings.timing,
-        close_within: usual.close_within.min(settings.drain),
-        drain_within: settings.drain,
-        ..usual
-    };
-    let cluster = settings.cluster.unwrap_or_else(|| "local".to_owned());
-    let options = cluster::Options {
-        entities: settings.entities,
-        singletons: singleton::Options::default(),
-        upkeep: Some(settings.upkeep),
-        version: version.into(),
-        ..cluster::Options::new(ownership, cluster)
-    };
-    // Without a token nobody else is let in.
-    let token = settings.token.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
-    let token = Arc::new(SharedToken::new(token));
-    let parts = cluster::Parts {
-        store,
-        leases,
-        clock: Arc::new(Boot),
-        listener,
-        credential: Arc::<SharedToken>::clone(&token),
-        verify: token,
-        metrics,
-    };
-    let node = Node::start(options, parts).await?;
-    tracing::info!(instance = %node.ownership().instance(), "running");
-    Ok(node)
-}
-
-async fn open(settings: &Settings, instance: Instance, registry: &Registry) -> Result<Arc<dyn Store>, Error> {
-    let metrics = store::Metrics::new(registry).map_err(|error| Error::Metrics(Arc::new(error)))?;
-    let metrics = Some(metrics);
-    let (groups, cluster) = (settings.groups.clone(), settings.cluster.clone());
-    Ok(match &settings.database {
-        Database::Postgres(url) => {
-            let usual = postgres::Options::new(url, instance);
-            Arc::new(PostgresStore::open(postgres::Options { groups, cluster, metrics, ..usual }).await?)
-        }
-        Database::Sqlite(folder) => {
-            let unmade = |source| Error::Folder { path: folder.display().to_string(), source };
-            std::fs::create_dir_all(folder).map_err(unmade)?;
-            let usual = sqlite::Options::file(folder.join("cleat.db"));
-            Arc::new(
-                SqliteStore::open(sqlite::Options { groups, cluster, instance, metrics, ..usual }).await?,
-            )
-        }
-    })
 }
 
 /// Is ready when the process is asked to stop.
@@ -346,12 +385,20 @@ fn log() -> Result<(), InvalidSetting> {
 
 /// Says what went wrong, with all its causes.
 fn failed(error: &Error) -> ExitCode {
+    tracing::error!("{}", chain(error));
+    ExitCode::FAILURE
+}
+
+/// An error with all its causes. One that only passes on what its cause says is told once.
+fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
         cause = error.source();
     }
-    tracing::error!("{text}");
-    ExitCode::FAILURE
+    text
 }

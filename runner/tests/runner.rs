@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cleat_runner::prelude::*;
-use cleat_runner::runner::Error;
+use cleat_runner::runner::{Error, Place, Port};
 use cleat_runner::singleton;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
@@ -133,4 +134,75 @@ async fn what_cannot_be_registered_ends_it() {
         .singleton(Singleton::new("one", twice));
     let error = runner.run_until(std::future::pending()).await.unwrap_err();
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("one"), "{error}");
+}
+
+/// A part that notes when it is told to end, and whether its runner could still be asked then.
+fn noting(
+    name: &'static str,
+    ends: &Arc<Mutex<Vec<(&'static str, bool)>>>,
+) -> impl FnOnce(Place) -> std::pin::Pin<Box<dyn Future<Output = Result<Ending, Never>> + Send>> + Send + 'static
+{
+    let ends = Arc::clone(ends);
+    move |place: Place| {
+        Box::pin(async move {
+            let ending: Ending = Box::pin(async move {
+                place.stop.cancelled().await;
+                ends.lock().unwrap().push((name, place.node.is_shut_down()));
+            });
+            Ok(ending)
+        })
+    }
+}
+
+type Ending = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[tokio::test]
+async fn what_runs_beside_the_node_ends_before_it_and_in_the_opposite_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().display().to_string();
+    let lookup = |name: &str| match name {
+        "CLEAT_DATA_DIR" => Some(data.clone()),
+        "CLEAT_ADMIN_LISTEN" => Some("127.0.0.1:0".to_owned()),
+        _ => None,
+    };
+    let ends = Arc::new(Mutex::new(Vec::new()));
+    let (asked, ports) = tokio::sync::oneshot::channel();
+    let runner = Runner::from_variables(lookup)
+        .beside("first", noting("first", &ends))
+        .beside("second", noting("second", &ends))
+        .beside("ports", move |place: Place| async move {
+            let found = [Port::Admin, Port::Admin, Port::Gateway].map(|port| place.listener(port).is_some());
+            asked.send(found).unwrap();
+            Ok::<_, Never>(async move { place.stop.cancelled().await })
+        });
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let run = tokio::spawn(runner.run_until(async { stopped.await.unwrap() }));
+    let found = tokio::time::timeout(PATIENCE, ports).await.expect("it starts").unwrap();
+    assert_eq!(found, [true, false, false], "one listener, given once");
+    stop.send(()).unwrap();
+    tokio::time::timeout(PATIENCE, run).await.expect("it ends").unwrap().unwrap();
+    assert_eq!(*ends.lock().unwrap(), [("second", false), ("first", false)]);
+}
+
+#[tokio::test]
+async fn a_part_that_ends_by_itself_ends_the_runner() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().display().to_string();
+    let runner = Runner::from_variables(|name| (name == "CLEAT_DATA_DIR").then(|| data.clone()))
+        .beside("gateway", |_| async { Ok::<_, Never>(async {}) });
+    let ran = tokio::time::timeout(PATIENCE, runner.run_until(std::future::pending())).await;
+    assert!(matches!(ran.expect("it ends"), Err(Error::Ended { name: "gateway" })));
+}
+
+#[test]
+fn the_stock_runner_tells_how_to_use_it() {
+    let ask = |argument: &str| {
+        let stock = env!("CARGO_BIN_EXE_cleat-runner");
+        std::process::Command::new(stock).arg(argument).output().unwrap()
+    };
+    let version = String::from_utf8(ask("--version").stdout).unwrap();
+    assert_eq!(version, format!("cleat-runner {}\n", env!("CARGO_PKG_VERSION")));
+    let help = String::from_utf8(ask("--help").stdout).unwrap();
+    assert!(help.contains("CLEAT_DATABASE_URL") && help.contains("CLEAT_CLUSTER\n"), "{help}");
+    assert_eq!(ask("--port").status.code(), Some(2));
 }

@@ -9,9 +9,16 @@ mod flow;
 mod life;
 #[path = "workflow/order.rs"]
 mod order;
+#[path = "workflow/peers.rs"]
+mod peers;
+#[path = "store_postgres_rig/proxy.rs"]
+#[allow(dead_code, reason = "not every program of tests needs all of it")]
+mod proxy;
 #[path = "workflow/steering.rs"]
 mod steering;
 #[path = "workflow/transaction.rs"]
 mod transaction;
 #[path = "workflow/world.rs"]
 mod world;
+
+use world::PATIENCE;

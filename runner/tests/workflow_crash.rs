@@ -65,8 +65,8 @@ impl Everything {
     async fn effect(&self, what: String) -> Result<(), Refused> {
         sqlx::query("INSERT INTO effects (what) VALUES ($1)").bind(what).execute(&self.tx).await?;
         // Between the statement and the commit is a point, too.
-        if self.points.pass() {
-            self.points.die();
+        if self.points.pass().await {
+            match self.points.die().await {}
         }
         Ok(())
     }

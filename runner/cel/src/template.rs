@@ -67,6 +67,19 @@ enum Chunk {
     Expression { program: Program, origin: Position },
 }
 
+/// The sources of the expressions in a string, without the braces.
+///
+/// # Errors
+/// Where a `${` is not closed.
+pub fn sources(text: &str) -> Result<Vec<&str>, Position> {
+    let pieces = scan::pieces(text).map_err(|at| Position::of(text, at))?;
+    let source = |piece| match piece {
+        Piece::Expression { source, .. } => Some(source),
+        Piece::Text(_) => None,
+    };
+    Ok(pieces.into_iter().filter_map(source).collect())
+}
+
 impl Template {
     /// Compiles the expressions in all strings of `json`.
     ///
@@ -109,6 +122,20 @@ impl Template {
         let mut path = String::new();
         let written = self.node.evaluate(bindings, budget, &mut path);
         written.map(Option::unwrap_or_default).map_err(|error| Error { path, error })
+    }
+
+    /// The result as a value: that of a string that is nothing but one expression keeps its type, such as a duration.
+    ///
+    /// # Errors
+    /// As [`Template::evaluate`].
+    pub fn value(&self, bindings: &Bindings<'_>, budget: &mut Budget) -> Result<Value, Error> {
+        if let Node::Expression { program, origin } = &self.node {
+            let evaluated = program.evaluate(bindings, budget);
+            return evaluated.map_err(|error| Error { path: String::new(), error: shift(error, *origin) });
+        }
+        let json = self.evaluate(bindings, budget)?;
+        Value::from_json(&json)
+            .map_err(|fault| Error { path: String::new(), error: at(Position::START, fault) })
     }
 
     /// The result as text: what is not a string is written as one.

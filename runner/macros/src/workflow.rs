@@ -185,12 +185,13 @@ impl Block {
         }
     }
 
-    fn finish(self, expanded: TokenStream) -> TokenStream {
+    /// What was made of it; or its mistakes, with what keeps the compiler from complaining of what follows from them.
+    fn finish(self, expanded: TokenStream, instead: TokenStream) -> TokenStream {
         let rest = &self.rest;
         match self.errors.take() {
             Some(error) => {
                 let error = error.into_compile_error();
-                quote!(#rest #error)
+                quote!(#rest #error #instead)
             }
             None => quote!(#rest #expanded),
         }
@@ -238,23 +239,26 @@ pub fn workflow_impl(options: TokenStream, item: TokenStream) -> syn::Result<Tok
         block.errors.push(error);
         Options::default()
     });
+    let name = block.name.clone();
+    let instead = quote!(impl ::cleat_runner::workflow::Grouped for #name { type Groups = (); });
     let Some(execute) = block.execute.take() else {
         let message =
             "a workflow has a function `async fn execute(&self, input: Input) -> Result<Output, Error>`";
         block.errors.at(block.name.span(), message);
-        return Ok(block.finish(TokenStream::new()));
+        return Ok(block.finish(TokenStream::new(), instead));
     };
     let signature = &execute.sig;
     if signature.asyncness.is_none() {
         block.errors.at(signature.fn_token.span, "`execute` is async: write `async fn`");
     }
-    let inputs = arguments(signature, "`execute`", &mut block.errors).unwrap_or_default();
+    let Some(inputs) = arguments(signature, "`execute`", &mut block.errors) else {
+        return Ok(block.finish(TokenStream::new(), instead));
+    };
     let (Some((output, error)), [(_, input)]) = (result(&signature.output), inputs.as_slice()) else {
         let message = "`execute` takes `&self` and one input, and returns `Result<Output, Error>`";
         block.errors.at(signature.ident.span(), message);
-        return Ok(block.finish(TokenStream::new()));
+        return Ok(block.finish(TokenStream::new(), instead));
     };
-    let name = block.name.clone();
     let key = match &options.key {
         Some(key) => {
             let how = if options.hash { format_ident!("Hashed") } else { format_ident!("Raw") };
@@ -286,7 +290,7 @@ pub fn workflow_impl(options: TokenStream, item: TokenStream) -> syn::Result<Tok
     let run = run(&block, &execute, &options.groups);
     let register = register(&name, &options.groups);
     let acting = block.acting();
-    Ok(block.finish(quote!(#typed #run #acting #register)))
+    Ok(block.finish(quote!(#typed #run #acting #register), instead))
 }
 
 /// The function and a step for each activity.
@@ -397,5 +401,5 @@ pub fn group_impl(options: TokenStream, item: TokenStream) -> syn::Result<TokenS
         }
     };
     let acting = block.acting();
-    Ok(block.finish(quote!(#offered #acting)))
+    Ok(block.finish(quote!(#offered #acting), TokenStream::new()))
 }

@@ -16,6 +16,7 @@ use super::refusal::{entity, invalid, refuse};
 use super::service::Service;
 use crate::entity::Error;
 use crate::message::EntityAddress;
+use crate::steps::{Definition, INLINE};
 use crate::workflow::{Executions, Key, Started, Terms, name_of};
 
 /// How many executions are described at once.
@@ -37,13 +38,13 @@ impl Service {
     }
 
     pub(super) async fn start(&self, start: StartExecutionRequest) -> Result<StartExecutionResponse, Status> {
-        if !start.definition.is_empty() {
-            return Err(refuse(
-                Code::Unimplemented,
-                "NoInlineSteps",
-                "definition: this runner does not take steps with a start, so declare them as a WorkflowType",
-            ));
-        }
+        // Whose steps come along has no other type.
+        let (workflow, definition) = if start.definition.is_empty() {
+            (start.r#type, None)
+        } else {
+            let definition = Definition::decode(start.definition.as_bytes()).and_then(|steps| steps.encode());
+            (INLINE.to_owned(), Some(definition.map_err(|error| invalid("definition", error))?))
+        };
         let input = json("input", &start.input)?;
         let timeout = match start.timeout_ms.map(u64::try_from) {
             None => None,
@@ -51,12 +52,12 @@ impl Service {
             Some(Err(_)) => return Err(invalid("timeout_ms", "it is negative")),
         };
         let key = (!start.key.is_empty()).then_some(Key::Hashed(start.key));
-        let terms = Terms { key, timeout, ..Terms::default() };
-        let executions = self.executions(&start.r#type)?;
+        let terms = Terms { key, timeout, definition, ..Terms::default() };
+        let executions = self.executions(&workflow)?;
         let (id, started) = executions.start(&input, &terms).await.map_err(|error| entity(&error))?;
         let Started { run, existing } = started;
         Ok(StartExecutionResponse {
-            execution: Some(ExecutionRef { r#type: start.r#type, id: id.as_str().to_owned() }),
+            execution: Some(ExecutionRef { r#type: workflow, id: id.as_str().to_owned() }),
             run: run.to_string(),
             existed: existing,
         })

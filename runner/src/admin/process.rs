@@ -112,7 +112,7 @@ mod tests {
         let value = |name: &str| {
             let families = registry.gather();
             let family = families.iter().find(|family| family.name() == name).unwrap();
-            family.get_metric()[0].get_gauge().value()
+            family.get_metric()[0].get_gauge().get_value()
         };
         assert!(value("process_resident_memory_bytes") > 1e6);
         assert!(value("process_threads") >= 1.0);

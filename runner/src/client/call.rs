@@ -137,6 +137,21 @@ impl<T, E> Call<T, E> {
         Ok(Pending::new(client, self.notify().await?))
     }
 
+    /// Sends it, and gives what came of it as it came, for those who do not know its types.
+    ///
+    /// # Errors
+    /// See [`entity::Error`]: nothing came of it, as far as is known.
+    pub async fn outcome(self) -> Result<Outcome, entity::Error> {
+        let router = self.client.router.clone();
+        let request = self.into_request(Want::Reply)?;
+        let id = request.envelope.id;
+        match router.request(request).await? {
+            Delivered::Ended(outcome) => Ok(outcome),
+            // Nobody should say so to a caller who wants the reply.
+            Delivered::Accepted(_) => Err(entity::Error::NoSuchRequest(id)),
+        }
+    }
+
     /// The shard group of the entity that is called.
     pub(crate) fn group(&self) -> &GroupName {
         self.client.group()
@@ -202,15 +217,6 @@ where
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let router = self.client.router.clone();
-            let request = self.into_request(Want::Reply)?;
-            let id = request.envelope.id;
-            match router.request(request).await? {
-                Delivered::Ended(outcome) => reply(outcome),
-                // Nobody should say so to a caller who wants the reply.
-                Delivered::Accepted(_) => Err(Error::Entity(entity::Error::NoSuchRequest(id))),
-            }
-        })
+        Box::pin(async move { reply(self.outcome().await?) })
     }
 }

@@ -96,6 +96,17 @@ impl EntityClient {
         Call::new(self.clone(), parts)
     }
 
+    /// A call whose input is written already.
+    pub(crate) fn call_encoded<T, E>(
+        &self,
+        id: &EntityId,
+        method: impl Into<String>,
+        input: Bytes,
+    ) -> Call<T, E> {
+        let address = EntityAddress { entity_type: self.entity_type.clone(), id: id.clone() };
+        Call::new(self.clone(), Ok(Parts::new(address, method.into(), input)))
+    }
+
     /// A request that was started earlier, by its id.
     pub fn pending<T, E>(&self, id: RequestId) -> Pending<T, E> {
         Pending::new(self.clone(), id)

@@ -5,6 +5,7 @@
 //! it moves meanwhile.
 
 mod inbound;
+mod letters;
 mod metrics;
 mod node;
 mod request;

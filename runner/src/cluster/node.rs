@@ -18,7 +18,7 @@ use crate::entity::{self, Entity, Host, InvalidDefinition};
 use crate::lease::{Clock, Leases};
 use crate::message::snowflake::Generator;
 use crate::shard::Fence;
-use crate::shard::ownership::{self, Handle, Location, NotOpened, Progress, Service, Together};
+use crate::shard::ownership::{self, Handle, Location, NotOpened, Progress, Service, Stage, Together};
 use crate::singleton::{self, Singleton, Singletons};
 use crate::store::{self, Store};
 use crate::trace::Recorder;
@@ -271,10 +271,34 @@ impl Node {
         self.singletons.running()
     }
 
-    /// Hands over what it owns, answers for a moment longer, and stops. Can be called any number of times.
+    /// Gives its shards to others, as far as they can take them, and goes on: it knows where they went, and serves what nobody else
+    /// can. Comes back when that is done, or when the time is over.
+    pub async fn drain(&self, within: Duration) {
+        let mut status = self.inner.ownership.status();
+        self.inner.ownership.drain();
+        // Whoever has ended is drained, too.
+        let done = status.wait_for(|status| status.drained || status.stage == Stage::Stopped);
+        if tokio::time::timeout(within, done).await.is_err() {
+            tracing::warn!("not everything could be handed over in time");
+        }
+    }
+
+    /// Hands over what it owns, and stops. Can be called any number of times.
     pub async fn shutdown(&self) {
+        self.stop(None).await;
+    }
+
+    /// The same within that time instead of the usual one.
+    pub async fn shutdown_within(&self, time: Duration) {
+        self.stop(Some(time)).await;
+    }
+
+    async fn stop(&self, within: Option<Duration>) {
         let Some(running) = self.running.lock().await.take() else { return };
-        self.inner.ownership.shutdown().await;
+        match within {
+            Some(time) => self.inner.ownership.shutdown_within(time).await,
+            None => self.inner.ownership.shutdown().await,
+        }
         let _ = running.owner.await;
         self.inner.workflows.shutdown(Duration::ZERO).await;
         self.inner.host.shutdown(Duration::ZERO).await;

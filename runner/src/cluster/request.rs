@@ -67,6 +67,8 @@ impl Inner {
                 Ok(Bytes::new())
             }
             About::Interrupt => write(&self.host.interrupt_request(request).await?),
+            About::Replay => write(&self.host.replay(request).await?),
+            About::Forget => write(&self.host.forget(request).await?),
         }
     }
 }

@@ -21,6 +21,10 @@ pub(super) enum About {
     Acknowledge(Sequence),
     /// To stop it.
     Interrupt,
+    /// To try it again, if it failed too often.
+    Replay,
+    /// To forget that it failed too often.
+    Forget,
 }
 
 /// What another runner asks.
@@ -84,6 +88,8 @@ pub(super) fn about(id: Snowflake, request: &RequestId, about: About) -> Result<
         About::Join => ("join", Vec::new()),
         About::Read => ("read", Vec::new()),
         About::Interrupt => ("interrupt", Vec::new()),
+        About::Replay => ("replay", Vec::new()),
+        About::Forget => ("forget", Vec::new()),
         About::Acknowledge(sequence) => (
             "acknowledge",
             codec::encode(&sequence).map_err(|error| entity::Error::codec("a sequence", &error))?,
@@ -108,6 +114,8 @@ fn read_about(about: &str, payload: &[u8]) -> Option<About> {
         "join" => Some(About::Join),
         "read" => Some(About::Read),
         "interrupt" => Some(About::Interrupt),
+        "replay" => Some(About::Replay),
+        "forget" => Some(About::Forget),
         "acknowledge" => codec::decode(payload).ok().map(About::Acknowledge),
         _ => None,
     }
@@ -178,7 +186,14 @@ mod tests {
     #[test]
     fn what_is_asked_about_a_request_survives_the_way() {
         let request: RequestId = "default-1a2b-0f3c5d7e9a1b2c3d".parse().unwrap();
-        for asked in [About::Join, About::Read, About::Acknowledge(Sequence(7)), About::Interrupt] {
+        for asked in [
+            About::Join,
+            About::Read,
+            About::Acknowledge(Sequence(7)),
+            About::Interrupt,
+            About::Replay,
+            About::Forget,
+        ] {
             let envelope = about(Snowflake::new(1), &request, asked).unwrap();
             let Asked::About(heard, what) = inward(envelope, false) else { panic!("it is about a request") };
             assert_eq!((heard, what), (request.clone(), asked));

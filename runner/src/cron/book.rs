@@ -5,6 +5,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::plan::plan;
+use super::runs::{Concurrency, Ended, Moves, Run, Runs, Task};
 use super::{CatchUp, InvalidSchedule, Schedule};
 use crate::message::{EntityAddress, Headers};
 
@@ -14,9 +15,18 @@ pub(super) struct Job {
     pub(super) schedule: String,
     pub(super) zone: String,
     pub(super) catch_up: CatchUp,
-    pub(super) target: Target,
+    pub(super) doing: Doing,
     /// Whether it rests; none if that is to stay as it is.
     pub(super) suspended: Option<bool>,
+}
+
+/// What each tick is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Doing {
+    /// A message, of which nothing more is heard.
+    Message(Target),
+    /// A run that is followed to its end.
+    Runs { task: Task, concurrency: Concurrency },
 }
 
 /// The message that each tick is.
@@ -50,6 +60,8 @@ pub(super) struct Book {
     last: Option<DateTime<Utc>>,
     fired: u64,
     skipped: u64,
+    #[serde(default)]
+    runs: Runs,
 }
 
 /// How a cron is doing.
@@ -69,6 +81,12 @@ pub struct Status {
     pub fired: u64,
     /// How many ticks were left out.
     pub skipped: u64,
+    /// How many runs have not ended. Those of a cron that only sends messages are not followed.
+    #[serde(default)]
+    pub active: usize,
+    /// The last tick whose run succeeded.
+    #[serde(default)]
+    pub last_successful: Option<DateTime<Utc>>,
 }
 
 /// How late the look for a tick may be before a registration takes it for lost: it may have become a dead letter of an earlier release.
@@ -131,18 +149,53 @@ impl Book {
         // The cursor is there since the first registration.
         let plan = plan(&schedule, self.cursor.unwrap_or(now), now, job.catch_up);
         self.cursor = Some(plan.cursor);
-        self.last = plan.fire.last().copied().or(self.last);
-        self.fired += u64::try_from(plan.fire.len()).unwrap_or(u64::MAX);
         self.skipped = self.skipped.saturating_add(plan.skipped);
         self.next = plan.next;
-        Ok(Due { target: Some(job.target), ticks: plan.fire, next: self.waits_for() })
+        let next = self.waits_for();
+        Ok(match job.doing {
+            Doing::Message(target) => {
+                self.last = plan.fire.last().copied().or(self.last);
+                self.fired += u64::try_from(plan.fire.len()).unwrap_or(u64::MAX);
+                Due { target: Some(target), ticks: plan.fire, next, ..Due::default() }
+            }
+            Doing::Runs { task, concurrency } => {
+                let moves = self.runs.tick(&plan.fire, concurrency);
+                Due { next, ..self.moved(task, moves) }
+            }
+        })
     }
 
     /// Somebody wants a tick out of turn: what is to be sent. The schedule goes on as it was.
-    pub(super) fn trigger(&mut self) -> Option<Target> {
-        let target = self.job.as_ref().map(|job| job.target.clone());
-        self.fired += u64::from(target.is_some());
-        target
+    pub(super) fn trigger(&mut self, now: DateTime<Utc>) -> Option<Due> {
+        let job = self.job.clone()?;
+        Some(match job.doing {
+            Doing::Message(target) => {
+                self.fired += 1;
+                Due { target: Some(target), ticks: vec![now], ..Due::default() }
+            }
+            Doing::Runs { task, .. } => {
+                let (last, moves) = (self.last, self.runs.trigger(now));
+                let due = self.moved(task, moves);
+                self.last = last;
+                due
+            }
+        })
+    }
+
+    /// A run has ended: what begins because of that.
+    pub(super) fn ended(&mut self, ended: Ended) -> Due {
+        let moves = self.runs.ended(ended);
+        match self.job.clone().map(|job| job.doing) {
+            Some(Doing::Runs { task, .. }) if !self.suspended => self.moved(task, moves),
+            _ => Due::default(),
+        }
+    }
+
+    fn moved(&mut self, task: Task, moves: Moves) -> Due {
+        self.last = moves.begin.last().map(|run| run.scheduled).or(self.last);
+        self.fired += u64::try_from(moves.begin.len()).unwrap_or(u64::MAX);
+        self.skipped = self.skipped.saturating_add(moves.skipped);
+        Due { task: Some(task), begin: moves.begin, stop: moves.stop, ..Due::default() }
     }
 
     pub(super) fn status(&self) -> Option<Status> {
@@ -154,6 +207,8 @@ impl Book {
             next: self.next,
             fired: self.fired,
             skipped: self.skipped,
+            active: self.runs.active(),
+            last_successful: self.runs.last_successful(),
         })
     }
 }
@@ -163,6 +218,9 @@ impl Book {
 pub(super) struct Due {
     pub(super) target: Option<Target>,
     pub(super) ticks: Vec<DateTime<Utc>>,
+    pub(super) task: Option<Task>,
+    pub(super) begin: Vec<Run>,
+    pub(super) stop: Vec<Run>,
     pub(super) next: Option<Tick>,
 }
 
@@ -181,17 +239,21 @@ mod tests {
         DateTime::parse_from_rfc3339(&format!("2026-01-01T{text}Z")).unwrap().to_utc()
     }
 
+    fn target(method: &str) -> Target {
+        Target {
+            address: EntityAddress::new("a", "b").unwrap(),
+            method: method.to_owned(),
+            payload: Bytes::new(),
+            headers: Headers::default(),
+        }
+    }
+
     fn job(schedule: &str) -> Job {
         Job {
             schedule: schedule.to_owned(),
             zone: "UTC".to_owned(),
             catch_up: CatchUp { policy: Policy::All, ..CatchUp::default() },
-            target: Target {
-                address: EntityAddress::new("a", "b").unwrap(),
-                method: "m".to_owned(),
-                payload: Bytes::new(),
-                headers: Headers::default(),
-            },
+            doing: Doing::Message(target("m")),
             suspended: None,
         }
     }
@@ -216,7 +278,7 @@ mod tests {
         let mut book = Book::default();
         let tick = book.set(job("0 * * * *"), at("10:20:00")).unwrap().unwrap();
         let mut other = job("0 * * * *");
-        other.target.method = "other".to_owned();
+        other.doing = Doing::Message(target("other"));
         assert_eq!(book.set(other, at("10:30:00")).unwrap(), None);
         assert_eq!(book.tick(tick, at("11:00:00")).unwrap().target.unwrap().method, "other");
     }
@@ -259,10 +321,10 @@ mod tests {
     #[test]
     fn a_tick_out_of_turn_leaves_the_schedule_as_it_is() {
         let mut book = Book::default();
-        assert_eq!(book.trigger(), None);
+        assert_eq!(book.trigger(at("10:19:00")), None);
         let tick = book.set(job("0 * * * *"), at("10:20:00")).unwrap().unwrap();
         book.suspend(true, at("10:21:00")).unwrap();
-        assert!(book.trigger().is_some(), "also while it rests");
+        assert!(book.trigger(at("10:21:30")).is_some(), "also while it rests");
         let tick = book.suspend(false, at("10:22:00")).unwrap().unwrap_or(tick);
         assert_eq!(book.tick(tick, at("11:00:00")).unwrap().ticks, [at("11:00:00")]);
         assert_eq!(book.status().unwrap().fired, 2);

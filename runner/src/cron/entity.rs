@@ -7,7 +7,9 @@ use chrono::{DateTime, Utc};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::book::{Book, Job, Target, Tick};
+use super::book::{Book, Due, Job, Target, Tick};
+use super::run::{self, Told};
+use super::runs::{Ended, Run};
 use super::{CRON, InvalidSchedule, SCHEDULED, cron_type};
 use crate::entity::{
     Access, Call, Context, Definition, Entity, Handler, HandlerError, InvalidDefinition, Method, Never,
@@ -21,6 +23,7 @@ pub(super) const SUSPEND: &str = "suspend";
 pub(super) const REMOVE: &str = "remove";
 pub(super) const TRIGGER: &str = "trigger";
 pub(super) const STATUS: &str = "status";
+pub(super) const ENDED: &str = "ended";
 const TICK: &str = "tick";
 
 /// The type of the crons of one group.
@@ -35,6 +38,8 @@ impl CronEntity {
                 .method(SUSPEND, changes.clone())
                 .method(REMOVE, changes.clone())
                 .method(TRIGGER, changes.clone())
+                // An end that was given up would be a run that never ends.
+                .method(ENDED, changes.clone().visible_to(Visibility::Private).attempts(usize::MAX))
                 .method(STATUS, Method::volatile().with_state(Access::Read).visible_to(Visibility::Protected))
                 // A tick that was given up would be the last one.
                 .method(TICK, changes.visible_to(Visibility::Private).attempts(usize::MAX));
@@ -83,11 +88,17 @@ fn handle(call: &mut Call) -> Result<Bytes, HandlerError> {
         REMOVE => call.state_mut::<Book>()?.remove(),
         TRIGGER => {
             let (context, book) = call.writing::<Book>()?;
-            let Some(target) = book.trigger() else {
+            let Some(due) = book.trigger(now) else {
                 let name = &context.address().id;
                 return Err(HandlerError::failed("NoSuchCron", format!("there is no cron {name}")));
             };
-            fire(context, &target, &[now]);
+            see_to(context, due)?;
+        }
+        ENDED => {
+            let ended = call.input::<Ended>()?;
+            let (context, book) = call.writing::<Book>()?;
+            let due = book.ended(ended);
+            see_to(context, due)?;
         }
         STATUS => {
             let status = call.state::<Book>()?.status();
@@ -98,14 +109,29 @@ fn handle(call: &mut Call) -> Result<Bytes, HandlerError> {
             let (context, book) = call.writing::<Book>()?;
             // A later release may have written what this one cannot read: another runner can.
             let due = book.tick(tick, now).map_err(|error| HandlerError::Retry(error.to_string()))?;
-            if let Some(target) = due.target {
-                fire(context, &target, &due.ticks);
-            }
-            look_for(context, due.next)?;
+            see_to(context, due)?;
         }
         _ => return Err(crate::entity::native::unknown_method(call)),
     }
     call.answer::<_, Never>(Ok(()))
+}
+
+/// Does what is due.
+fn see_to(context: &mut Context, due: Due) -> Result<(), HandlerError> {
+    if let Some(target) = &due.target {
+        fire(context, target, &due.ticks);
+    }
+    if let Some(task) = &due.task {
+        let (cron, group) = (context.address().clone(), context.fence().shard.group.clone());
+        let told = |run: Run| Told { cron: cron.clone(), run, task: task.clone(), looks: 0 };
+        for run in due.stop {
+            run::send(context, &group, run::STOP, &told(run))?;
+        }
+        for run in due.begin {
+            run::send(context, &group, run::BEGIN, &told(run))?;
+        }
+    }
+    look_for(context, due.next)
 }
 
 /// Sends the messages of ticks.

@@ -19,6 +19,8 @@ mod field;
 mod function;
 mod local;
 mod plan;
+mod run;
+mod runs;
 mod schedule;
 
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 
-use self::book::{Job, Target};
+use self::book::{Doing, Job, Target};
 use self::function::Functions;
 use crate::client::{Call, EntityClient, Router, Runtime};
 use crate::entity::{InvalidDefinition, Never};
@@ -37,6 +39,7 @@ use crate::shard::GroupName;
 
 pub use book::Status;
 pub use plan::{CatchUp, Policy};
+pub use runs::{Concurrency, Task};
 pub use schedule::{InvalidSchedule, Schedule};
 
 /// The header of a tick's message that says which cron sent it.
@@ -64,6 +67,7 @@ pub struct Cron {
 /// What a tick does.
 #[derive(Clone)]
 enum Work {
+    Runs(Task, Concurrency),
     Call(Result<Target, crate::entity::Error>),
     Function(Function),
 }
@@ -115,6 +119,12 @@ impl Cron {
             Box::pin(async move { running.await.map_err(Into::into) })
         };
         Self::with(name, GroupName::default(), schedule, Work::Function(Arc::new(run)))
+    }
+
+    /// A cron whose ticks are runs that are followed to their end, in the default shard group. What happens if the one before has not
+    /// ended is said; [`Status`] tells how many have not, and which one was the last to succeed.
+    pub fn tracked(name: &str, schedule: Schedule, task: Task, concurrency: Concurrency) -> Self {
+        Self::with(name, GroupName::default(), schedule, Work::Runs(task, concurrency))
     }
 
     fn with(name: &str, group: GroupName, schedule: Schedule, work: Work) -> Self {
@@ -209,6 +219,7 @@ impl Crons {
         let functions = Arc::new(Functions::default());
         for group in groups {
             runtime.register_entity(Arc::new(entity::CronEntity::new(group.clone())?))?;
+            runtime.register_entity(Arc::new(run::RunEntity::new(group.clone())?))?;
             runtime.register_entity(Arc::new(function::FunctionEntity::new(group.clone(), &functions)?))?;
         }
         Ok(Self { router: runtime.router(), group: GroupName::default(), functions })
@@ -228,23 +239,26 @@ impl Crons {
     pub async fn register(&self, cron: Cron) -> Result<(), Error> {
         let Cron { name, group, work, schedule, catch_up, suspended } = cron;
         let id = self.id(&name)?;
-        let target = match work {
-            Work::Call(target) => target.map_err(|source| Error::Call { name: name.clone(), source })?,
+        let doing = match work {
+            Work::Runs(task, concurrency) => Doing::Runs { task, concurrency },
+            Work::Call(target) => {
+                Doing::Message(target.map_err(|source| Error::Call { name: name.clone(), source })?)
+            }
             Work::Function(function) => {
                 self.functions.insert(&name, function);
-                Target {
+                Doing::Message(Target {
                     address: EntityAddress { entity_type: function_type(&group).map_err(named(&name))?, id },
                     method: function::RUN.to_owned(),
                     payload: Bytes::from_static(&[0xc0]),
                     headers: Headers::default(),
-                }
+                })
             }
         };
         let job = Job {
             schedule: schedule.as_str().to_owned(),
             zone: schedule.zone().to_owned(),
             catch_up,
-            target,
+            doing,
             suspended,
         };
         self.in_group(group).call::<()>(&name, entity::SET, &job).await
@@ -323,6 +337,11 @@ fn named(name: &str) -> impl Fn(InvalidAddress) -> Error {
 /// The type of the crons of a group.
 fn cron_type(group: &GroupName) -> Result<EntityType, InvalidAddress> {
     EntityType::new(&format!("cleat.cron.{group}"))
+}
+
+/// The type of the runs of crons of a group.
+fn run_type(group: &GroupName) -> Result<EntityType, InvalidAddress> {
+    EntityType::new(&format!("cleat.cron-run.{group}"))
 }
 
 /// The type of what runs the functions of crons of a group.

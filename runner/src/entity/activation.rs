@@ -76,6 +76,11 @@ impl Activation {
         now.checked_sub(self.kind.idle).is_some_and(|before| self.mailbox().evict(before, now))
     }
 
+    /// Evicts the instance if its definition was replaced and it is at rest.
+    pub(super) fn retire(&self) -> bool {
+        self.kind.replaced.is_cancelled() && self.mailbox().retire()
+    }
+
     /// Keeps the instance in memory until then at least, whether it is asked something or not.
     pub(super) fn keep_until(&self, until: Instant) {
         self.mailbox().keep_until(until);

@@ -1,7 +1,7 @@
 //! What a handler is given and what it gives back.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -76,6 +76,8 @@ pub enum HandlerError {
     Failed(Failure),
     /// It did not work this time. A persisted message is tried again after a while; a volatile one ends as a defect.
     Retry(String),
+    /// The same, and so much time should pass at least before it is tried again.
+    RetryAfter(String, Duration),
 }
 
 impl HandlerError {

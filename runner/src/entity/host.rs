@@ -129,12 +129,29 @@ impl Host {
         self.0.routing.set(router);
     }
 
-    /// Registers a type of entity, now or at any later time.
+    /// Registers a type of entity, now or at any later time. One of the same name is replaced, also for instances that are in memory:
+    /// they end what runs, and everything after it is handled as the new definition says.
     ///
     /// # Errors
     /// [`InvalidDefinition`] names the method that contradicts itself.
     pub fn register(&self, entity: Arc<dyn Entity>) -> Result<(), InvalidDefinition> {
         self.0.registry.register(entity, &self.0.options)
+    }
+
+    /// Forgets a type of entity. Its instances end what they are doing; messages for it wait for it to be registered again, as long as
+    /// the options say, and then fail. What is stored stays. Whether it was registered.
+    pub fn unregister(&self, entity_type: &EntityType) -> bool {
+        self.0.registry.unregister(entity_type)
+    }
+
+    /// A type that is registered here.
+    pub fn registered(&self, entity_type: &EntityType) -> Option<Arc<dyn Entity>> {
+        self.0.registry.get(entity_type).map(|kind| Arc::clone(&kind.entity))
+    }
+
+    /// All types that are registered here, by name.
+    pub fn all_registered(&self) -> Vec<Arc<dyn Entity>> {
+        self.0.registry.all().iter().map(|kind| Arc::clone(&kind.entity)).collect()
     }
 
     /// What is registered from now on.

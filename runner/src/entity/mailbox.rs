@@ -90,6 +90,15 @@ impl Mailbox {
         evicted
     }
 
+    /// Evicts the instance if it is at rest.
+    pub(super) fn retire(&mut self) -> bool {
+        let resting = self.phase == Phase::Resting;
+        if resting {
+            self.phase = Phase::Gone;
+        }
+        resting
+    }
+
     /// Evicts the instance whatever it does; what has not been taken comes back.
     pub(super) fn close(&mut self) -> VecDeque<Job> {
         self.phase = Phase::Gone;

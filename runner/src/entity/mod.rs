@@ -14,6 +14,7 @@ mod error;
 mod home;
 mod host;
 mod job;
+mod letters;
 mod mailbox;
 mod metrics;
 pub mod native;

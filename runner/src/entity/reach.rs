@@ -15,7 +15,8 @@ use super::native::Declared;
 use super::shard::Shard;
 use super::{Access, Context, Error, InvalidDefinition};
 use crate::client::{self, EntityClient, Router};
-use crate::message::{IdempotencyKey, RequestId, Snowflake};
+use crate::message::{EntityType, IdempotencyKey, RequestId, Snowflake};
+use crate::shard::GroupName;
 use crate::store::{self, Committed, Message, Transaction};
 
 /// What a handler needs for that.
@@ -118,6 +119,16 @@ impl Context {
             }
         };
         Ok(&mut opened.transaction)
+    }
+
+    /// The way to all entities.
+    pub(crate) fn router(&self) -> Arc<dyn Router> {
+        self.reach.shard.router()
+    }
+
+    /// The shard group of a type, as far as it is known here.
+    pub(crate) fn group_of(&self, entity_type: &EntityType) -> GroupName {
+        self.reach.shard.group_of(entity_type)
     }
 
     /// A client for another type of entity, wherever it lives.

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 
 use super::host::Options;
 use super::metrics::OfType;
@@ -30,6 +31,8 @@ pub(super) struct Kind {
     pub(super) metrics: Option<OfType>,
     /// How many instances of it are in memory, of this registration and of earlier ones.
     pub(super) active: Arc<AtomicUsize>,
+    /// Cancelled when it is registered anew, or no more.
+    pub(super) replaced: CancellationToken,
 }
 
 impl Kind {
@@ -49,7 +52,7 @@ impl Registry {
         Self { kinds: RwLock::default(), events: broadcast::channel(256).0 }
     }
 
-    /// Adds a type, or replaces it for instances that are activated from now on.
+    /// Adds a type, or replaces it: instances that are in memory end what they are doing, and go on as the new one says.
     pub(super) fn register(
         &self,
         entity: Arc<dyn Entity>,
@@ -68,21 +71,38 @@ impl Registry {
             idle: definition.idle.unwrap_or(options.idle),
             mailbox: definition.mailbox.unwrap_or(options.mailbox).get(),
             concurrency: definition.concurrency.unwrap_or(options.concurrency),
+            replaced: CancellationToken::new(),
             entity,
         };
-        kinds.insert(entity_type.clone(), Arc::new(kind));
+        let earlier = kinds.insert(entity_type.clone(), Arc::new(kind));
         drop(kinds);
+        // After the new one is there: instances that notice look for it.
+        if let Some(earlier) = earlier {
+            earlier.replaced.cancel();
+        }
         self.announce(RegistrationEvent::Entity(entity_type));
         Ok(())
+    }
+
+    /// Forgets a type. Messages for it wait until it is registered again, though not for ever. Whether it was there.
+    pub(super) fn unregister(&self, entity_type: &EntityType) -> bool {
+        let removed = self.kinds.write().unwrap_or_else(PoisonError::into_inner).remove(entity_type);
+        if let Some(removed) = &removed {
+            removed.replaced.cancel();
+        }
+        removed.is_some()
     }
 
     pub(super) fn get(&self, entity_type: &EntityType) -> Option<Arc<Kind>> {
         self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).cloned()
     }
 
-    /// All of them.
+    /// All of them, by name.
     pub(super) fn all(&self) -> Vec<Arc<Kind>> {
-        self.kinds.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = kinds.values().cloned().collect();
+        all.sort_by(|a, b| a.definition().entity_type.cmp(&b.definition().entity_type));
+        all
     }
 
     /// Tells whoever listens.

@@ -19,6 +19,8 @@ struct Tracked {
     due: Option<SystemTime>,
     /// Whether the message itself is in memory. If not, it is in the database, and only those who wait for it are here.
     here: bool,
+    /// Whether the message is known to be in the database.
+    stored: bool,
 }
 
 /// Persisted requests by id and by key: a message that comes twice runs once, and all who asked get its reply.
@@ -61,7 +63,13 @@ impl Requests {
         if let Some(tracked) = self.tracked.get_mut(&first)
             && tracked.here
         {
-            tracked.waiters.extend(waiter);
+            match waiter {
+                // Whoever waits for no more than that has waited long enough.
+                Some(waiter) if tracked.stored && waiter.is_content_with_acceptance() => {
+                    waiter.answer(Ok(Delivered::Accepted(first)));
+                }
+                waiter => tracked.waiters.extend(waiter),
+            }
             return Entry::Known;
         }
         if let Some(key) = key {
@@ -78,7 +86,15 @@ impl Requests {
 
     /// Takes note of a message that was read, unless it has ended meanwhile.
     pub(super) fn enter_stored(&mut self, message: &Message) -> Option<Entry> {
-        (!self.ended.contains(&message.envelope.id)).then(|| self.enter(message, None))
+        let id = message.envelope.id;
+        if self.ended.contains(&id) {
+            return None;
+        }
+        let entry = self.enter(message, None);
+        if let Some(tracked) = self.tracked.get_mut(&id) {
+            tracked.stored = true;
+        }
+        Some(entry)
     }
 
     /// A read of open messages begins. Its number.
@@ -142,6 +158,7 @@ impl Requests {
     /// Tells those who wait for nothing more that the message is stored.
     pub(super) fn accepted(&mut self, id: Snowflake) {
         let Some(tracked) = self.tracked.get_mut(&id) else { return };
+        tracked.stored = true;
         let content = tracked.waiters.extract_if(.., |waiter| waiter.is_content_with_acceptance());
         for waiter in content {
             waiter.answer(Ok(Delivered::Accepted(id)));
@@ -237,6 +254,7 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
+    use super::super::job::ReplyTo;
     use super::*;
     use crate::message::{EntityAddress, Envelope};
     use crate::shard::GroupName;
@@ -259,6 +277,24 @@ mod tests {
             seq: Snowflake::new(id),
             resent: true,
         }
+    }
+
+    #[test]
+    fn who_only_wants_a_stored_message_to_be_in_good_hands_does_not_wait_for_its_end() {
+        let (mut requests, first) = (Requests::default(), Snowflake::new(1));
+        let ask = |requests: &mut Requests| {
+            let (waiter, answer) = tokio::sync::oneshot::channel();
+            let shard = crate::shard::ShardId::new(GroupName::default(), 0);
+            let waiter = Waiter::new(super::super::Want::Acceptance, shard, ReplyTo::Waiter(waiter));
+            requests.enter(&message(1), Some(waiter));
+            answer
+        };
+        let mut early = ask(&mut requests);
+        assert!(early.try_recv().is_err(), "it is not stored yet");
+        requests.accepted(first);
+        let told = |mut answer: tokio::sync::oneshot::Receiver<Answer>| answer.try_recv().unwrap().unwrap();
+        assert_eq!(told(early), Delivered::Accepted(first));
+        assert_eq!(told(ask(&mut requests)), Delivered::Accepted(first));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -33,6 +34,8 @@ pub(super) enum Done {
     Interrupted(Job),
     /// It is stored, and its next attempt is for whoever owns the shard then.
     Parked(Job),
+    /// It is stored, and its next attempt is for the definition that has taken the place of this one.
+    Outdated(Job),
     /// It was there already.
     Duplicate(Job, Committed),
     /// The database failed while the message or an attempt was to be noted.
@@ -59,8 +62,8 @@ impl Ended {
 
 enum Tried {
     Ended(Ended),
-    /// Worth another attempt.
-    Failed(String),
+    /// Worth another attempt, after so much time at least.
+    Failed(String, Duration),
     Interrupted,
     /// The shard goes elsewhere, and what it gave so far is stored.
     Parted,
@@ -81,18 +84,18 @@ pub(super) async fn run(
     earlier: Earlier,
 ) -> Done {
     loop {
-        let error = match attempt(&me, &shard, &mut job, &method, &earlier).await {
+        let (error, least) = match attempt(&me, &shard, &mut job, &method, &earlier).await {
             Tried::Ended(ended) => return Done::Ended(job, ended),
             Tried::Interrupted => return Done::Interrupted(job),
             Tried::Parted => return Done::Parked(job),
             Tried::Broken(error) => return Done::Broken(job, error),
             Tried::Duplicate(committed) => return Done::Duplicate(job, committed),
             Tried::Stale => return Done::Broken(job, reach::stale(&me)),
-            Tried::Failed(error) if !job.persisted => {
+            Tried::Failed(error, _) if !job.persisted => {
                 let outcome = Outcome::defect("Crashed", error);
                 return Done::Ended(job, Ended::only(outcome));
             }
-            Tried::Failed(error) => error,
+            Tried::Failed(error, least) => (error, least),
         };
         // A second attempt is only made of what is stored: whoever owns the shard by then must know of it.
         let before = match job.origin {
@@ -110,6 +113,7 @@ pub(super) async fn run(
         job.origin = Origin::Stored { attempt: before };
         let retry = method.retry.unwrap_or(shard.options().retry);
         let Next::After(pause) = retry.next(failed, rand::random()) else { return Done::GivenUp(job, error) };
+        let pause = pause.max(least);
         tracing::debug!(entity = %me.address, request = %job.id(), failed, error, "an attempt failed");
         let due = std::time::SystemTime::now() + pause;
         let attempt = Change::Attempt(Attempt { request: job.id(), attempt: failed, due, error });
@@ -121,6 +125,8 @@ pub(super) async fn run(
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = shard.closing.cancelled() => return Done::Parked(job),
+            // What is wrong may be what was replaced.
+            () = me.kind.replaced.cancelled() => return Done::Outdated(job),
             () = interrupted(&job, &method) => return Done::Interrupted(job),
         }
     }
@@ -213,11 +219,12 @@ async fn attempt(
             drop(held);
             // Whatever the handler keeps in memory may be half done.
             me.crash().await;
-            Tried::Failed(format!("the handler panicked: {}", panic_message(panic.as_ref())))
+            Tried::Failed(format!("the handler panicked: {}", panic_message(panic.as_ref())), Duration::ZERO)
         }
         Handled::TookTooLong => {
             revert(held);
-            Tried::Failed(format!("the handler took longer than {:?}", method.timeout.unwrap_or_default()))
+            let limit = method.timeout.unwrap_or_default();
+            Tried::Failed(format!("the handler took longer than {limit:?}"), Duration::ZERO)
         }
         Handled::Interrupted | Handled::Stopped(Stop::ReaderGone) => {
             revert(held);
@@ -308,7 +315,8 @@ fn revert(held: Held) {
 fn refused(error: HandlerError) -> Tried {
     match error {
         HandlerError::Failed(failure) => Tried::Ended(Ended::only(Outcome::Failure(failure))),
-        HandlerError::Retry(error) => Tried::Failed(error),
+        HandlerError::Retry(error) => Tried::Failed(error, Duration::ZERO),
+        HandlerError::RetryAfter(error, least) => Tried::Failed(error, least),
     }
 }
 

@@ -1,5 +1,7 @@
 //! One shard that this runner owns.
 
+mod renewal;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -250,7 +252,7 @@ impl Shard {
         self.dispatch(job);
     }
 
-    /// Gives a stored message to its instance, or ends it if nobody registers its type in time.
+    /// Gives a message to its instance, or ends it if nobody registers its type in time.
     fn dispatch(self: Arc<Self>, job: Job) {
         let Some(inner) = self.inner.upgrade() else { return };
         if let Some(kind) = inner.registry.get(&job.message.envelope.address.entity_type) {
@@ -265,6 +267,9 @@ impl Shard {
             };
             match registered {
                 Some(kind) => shard.put(&kind, job),
+                None if matches!(job.origin, Origin::Fresh { .. }) => {
+                    shard.refuse(job, Error::UnknownType(entity_type));
+                }
                 None => shard.give_up(job, Error::UnknownType(entity_type)).await,
             }
         });
@@ -292,7 +297,15 @@ impl Shard {
             let activation = {
                 let mut activations = self.activations();
                 let fresh = || Arc::new(Activation::new(address.clone(), Arc::clone(kind)));
-                Arc::clone(activations.entry(address.clone()).or_insert_with(fresh))
+                let activation = Arc::clone(activations.entry(address.clone()).or_insert_with(fresh));
+                if activation.retire() {
+                    // At rest, and of a definition that counts no more.
+                    let activation = fresh();
+                    activations.insert(address.clone(), Arc::clone(&activation));
+                    activation
+                } else {
+                    activation
+                }
             };
             match activation.put(self, job) {
                 Ok(()) => return,

@@ -7,6 +7,7 @@
 
 mod callback;
 mod commit;
+mod renewal;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,6 +54,8 @@ pub(super) struct Turn {
     stuck: Vec<Job>,
     /// Messages to run again once everything that was built on a failed commit has failed, too.
     again: VecDeque<Job>,
+    /// Messages whose next attempt is for a newer definition.
+    outdated: VecDeque<Job>,
     /// Raised when a commit fails: what was handled under an earlier number saw a state that does not exist.
     generation: u32,
 }
@@ -98,17 +101,24 @@ impl Turn {
             settlement: watch::Sender::default(),
             stuck: Vec::new(),
             again: VecDeque::new(),
+            outdated: VecDeque::new(),
             generation: 0,
         }
     }
 
     pub(super) async fn run(mut self) {
         loop {
-            self.take();
-            self.start();
-            // What has started makes room for more.
-            while self.take() {
+            if self.me.kind.replaced.is_cancelled() {
+                if self.renew() {
+                    return;
+                }
+            } else {
+                self.take();
                 self.start();
+                // What has started makes room for more.
+                while self.take() {
+                    self.start();
+                }
             }
             self.unstick().await;
             if self.is_idle() && self.me.mailbox().rest() {
@@ -121,6 +131,7 @@ impl Turn {
                 Some(done) = self.running.next() => self.done(done).await,
                 Some(entered) = self.entering.next() => self.entered(entered),
                 () = me.wake.notified() => {}
+                () = me.kind.replaced.cancelled(), if !me.kind.replaced.is_cancelled() => {}
                 () = shard.closing.cancelled() => return self.close().await,
             }
         }
@@ -133,6 +144,7 @@ impl Turn {
             && self.finished.is_empty()
             && self.committing.is_empty()
             && self.again.is_empty()
+            && self.outdated.is_empty()
     }
 
     /// Takes messages from the mailbox, as many as its capacity allows. Whether there were any.
@@ -258,6 +270,7 @@ impl Turn {
                 let error = if job.persisted { Error::NotHere(shard) } else { Error::Lost(shard) };
                 self.shard.refuse(job, error);
             }
+            Done::Outdated(job) => self.outdated.push_back(job),
             Done::Duplicate(job, committed) => self.shard.duplicate(job, committed),
             Done::Broken(job, error) => self.broken(job, error, false).await,
         }
@@ -393,7 +406,8 @@ impl Turn {
         }
         let shard = Arc::clone(&self.shard);
         loop {
-            for job in self.ready.drain(..).chain(self.again.drain(..)) {
+            let left = self.ready.drain(..).chain(self.again.drain(..)).chain(self.outdated.drain(..));
+            for job in left {
                 elsewhere(&shard, job);
             }
             if self.is_idle() {

@@ -162,5 +162,11 @@ fn runner(instance: &str) -> Runner {
         avoids: BTreeSet::from([shard(3), ShardId::new(group("premium"), 299)]),
     };
     let timing = Timing::new(Duration::from_millis(9_500), Duration::from_millis(2_750)).expect("times");
-    Runner { member, address: "10.1.2.3:7400".to_owned(), timing }
+    Runner {
+        member,
+        address: "10.1.2.3:7400".to_owned(),
+        admin: Some("10.1.2.3:7401".to_owned()),
+        gateway: Some("10.1.2.3:8080".to_owned()),
+        timing,
+    }
 }

@@ -4,7 +4,7 @@
 //! written only when the shard changes hands and never renewed: it is valid exactly as long as its holder holds a runner
 //! Lease. So the steady load is one write per runner and interval, however many shards there are.
 //!
-//! [`Leases`] is that service: Kubernetes, memory. It keeps records, swaps them and tells of changes; it judges nothing. Who is
+//! [`Leases`] is that service: [Kubernetes](kubernetes), memory. It keeps records, swaps them and tells of changes; it judges nothing. Who is
 //! dead is decided by each [`Observer`] for itself, and how long a runner may answer without asking by its [`Standing`].
 //! Leases are for liveness: the fence in the database is what keeps two owners from writing.
 
@@ -12,6 +12,7 @@ mod clock;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod error;
+pub mod kubernetes;
 mod memory;
 mod observer;
 mod record;

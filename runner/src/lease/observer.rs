@@ -27,7 +27,8 @@ pub use self::life::Death;
 /// - **An outage is never a mass death.** Silence counts only while the observer's own renewals succeed and its watch is current; after a
 ///   gap every silence starts at zero.
 /// - An instance that is taken for dead by silence has no [`Standing`](super::Standing) any more, and is alive again when its lock changes.
-/// - Deaths and drains count at once; joins after a short while, so that several are one change, or with the next change.
+/// - Deaths and drains count at once; joins after a short while, so that several are one change, or with the next change. While nobody
+///   holds a shard they count at once, too: only moves are worth a wait.
 #[derive(Debug)]
 pub struct Observer {
     me: Instance,
@@ -223,7 +224,8 @@ impl Observer {
             }
         }
         self.judge(now);
-        if self.settles.is_some_and(|at| at <= now) {
+        // Where nobody has anything, nothing can move: the first to come takes it all, and at once.
+        if self.settles.is_some_and(|at| at <= now || !self.lives.values().any(Life::holds)) {
             self.settle();
         }
         let held: BTreeSet<&Instance> =

@@ -89,6 +89,10 @@ pub struct Runner {
     pub member: Member,
     /// Where its peers reach it, as host and port.
     pub address: String,
+    /// Where its admin port is, if it has one.
+    pub admin: Option<String>,
+    /// Where its gateway is, if it has one.
+    pub gateway: Option<String>,
     /// How often it renews and when it may be taken for dead. Carried to the millisecond.
     pub timing: Timing,
 }

@@ -47,7 +47,8 @@ fn runner(instance: &str) -> Runner {
         state: State::Ready,
         avoids: BTreeSet::new(),
     };
-    Runner { member, address: "127.0.0.1:1".to_owned(), timing: Timing::default() }
+    let address = "127.0.0.1:1".to_owned();
+    Runner { member, address, admin: None, gateway: None, timing: Timing::default() }
 }
 
 fn name() -> Name {

@@ -1,153 +1,120 @@
 //! What a runner is told through its environment.
 
-use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::environment::{Environment, InvalidSetting, groups};
+use super::{Secret, Token};
 use crate::cluster::Upkeep;
 use crate::entity::{self, Concurrency};
 use crate::lease::{Name, Timing};
 use crate::shard::{GroupName, Member, ShardMap};
 use crate::store::Retention;
+use crate::trace::Endpoint;
 use crate::transport::Address;
 
-/// A variable of the environment that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidSetting {
-    /// Its value is not what it should be.
-    #[error("{variable}={value:?} cannot be used: {why}")]
-    Value {
-        /// Which variable.
-        variable: &'static str,
-        /// What it says.
-        value: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It names a file that cannot be read.
-    #[error("{variable} names the file {path}, which cannot be read")]
-    File {
-        /// Which variable.
-        variable: &'static str,
-        /// The file.
-        path: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A name that is always there cannot be one.
-    #[error(transparent)]
-    Name(#[from] crate::lease::InvalidName),
-    /// Two variables say the same thing.
-    #[error("{0} and {1} are both set: use one of them")]
-    Both(&'static str, &'static str),
-}
-
 /// Where what must last is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Database {
-    Postgres(String),
+#[derive(Debug, Clone)]
+pub enum Database {
+    /// At that URL, which may change.
+    Postgres(Secret),
     /// In this folder.
     Sqlite(PathBuf),
 }
 
-/// What a runner is told through its environment.
-#[derive(Debug)]
-pub(super) struct Settings {
-    pub(super) database: Database,
-    pub(super) name: Name,
-    pub(super) pod: Option<String>,
-    /// Where it listens for peers.
-    pub(super) listen: String,
-    /// Where peers reach it, if that is somewhere else.
-    pub(super) address: Option<Address>,
-    pub(super) cluster: Option<String>,
-    pub(super) token: Option<String>,
-    pub(super) version: Option<String>,
-    pub(super) weight: u16,
-    /// The groups that it serves, with the number of shards that each gets if it is new.
-    pub(super) groups: Vec<(GroupName, u16)>,
-    pub(super) timing: Timing,
-    pub(super) drain: Duration,
-    pub(super) entities: entity::Options,
-    pub(super) upkeep: Upkeep,
+/// Who is let in at the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatewayAuth {
+    /// Everybody who reaches it.
+    None,
+    /// Those whom Kubernetes knows, as far as it lets them.
+    Kubernetes,
 }
 
-/// Looks variables up.
-struct Environment<F>(F);
-
-impl<F: Fn(&str) -> Option<String>> Environment<F> {
-    /// What a variable says; nothing if it is empty.
-    fn text(&self, variable: &'static str) -> Option<String> {
-        (self.0)(variable).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
-    }
-
-    fn read<T, E: Display>(
-        &self,
-        variable: &'static str,
-        read: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<Option<T>, InvalidSetting> {
-        let Some(value) = self.text(variable) else { return Ok(None) };
-        match read(&value) {
-            Ok(read) => Ok(Some(read)),
-            Err(why) => Err(InvalidSetting::Value { variable, why: why.to_string(), value }),
-        }
-    }
-
-    fn number<T: FromStr<Err: Display>>(
-        &self,
-        variable: &'static str,
-        default: T,
-    ) -> Result<T, InvalidSetting> {
-        Ok(self.read(variable, T::from_str)?.unwrap_or(default))
-    }
-
-    fn duration(&self, variable: &'static str, default: Duration) -> Result<Duration, InvalidSetting> {
-        Ok(self.read(variable, duration)?.unwrap_or(default))
-    }
-
-    /// What a variable says, or a file that another one names: so secrets can be mounted.
-    fn secret(&self, variable: &'static str, file: &'static str) -> Result<Option<String>, InvalidSetting> {
-        match (self.text(variable), self.text(file)) {
-            (Some(_), Some(_)) => Err(InvalidSetting::Both(variable, file)),
-            (Some(text), None) => Ok(Some(text)),
-            (None, None) => Ok(None),
-            (None, Some(path)) => match std::fs::read_to_string(&path) {
-                Ok(text) if text.trim().is_empty() => Err(InvalidSetting::Value {
-                    variable: file,
-                    value: path,
-                    why: "the file is empty".to_owned(),
-                }),
-                Ok(text) => Ok(Some(text.trim().to_owned())),
-                Err(source) => Err(InvalidSetting::File { variable: file, path, source }),
-            },
-        }
-    }
+/// What a runner is told through its environment. `docs/configuration.md` has the variables.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Where what must last is kept.
+    pub database: Database,
+    /// The name of its lock: that of the pod.
+    pub name: Name,
+    /// The UID of its pod.
+    pub pod: Option<String>,
+    /// The name of the Cluster, if it runs in Kubernetes.
+    pub cluster: Option<String>,
+    /// The namespace of the Cluster, if it is not that of the service account or kubeconfig.
+    pub namespace: Option<String>,
+    /// The UID of the Cluster.
+    pub cluster_uid: Option<String>,
+    /// Where it listens for peers.
+    pub listen: String,
+    /// Where peers reach it, if that is somewhere else.
+    pub address: Option<Address>,
+    /// Where it listens for operators and probes, if it does.
+    pub admin: Option<String>,
+    /// Where it listens for users, if it does.
+    pub gateway: Option<String>,
+    /// Who is let in there.
+    pub gateway_auth: GatewayAuth,
+    /// What peers and the operator prove themselves with.
+    pub token: Arc<Token>,
+    /// Which hosts declared handlers may call, as patterns.
+    pub egress: Vec<String>,
+    /// Where traces go, if anywhere.
+    pub otlp: Option<Endpoint>,
+    /// The rollout that it belongs to, if it is not the release.
+    pub version: Option<String>,
+    /// How much it carries compared to the others.
+    pub weight: u16,
+    /// The groups that it serves, with the number of shards that each gets if it is new.
+    pub groups: Vec<(GroupName, u16)>,
+    /// How often the lock is renewed, and when silence is death.
+    pub timing: Timing,
+    /// How long it may take to hand everything over.
+    pub drain: Duration,
+    /// How it runs entities.
+    pub entities: entity::Options,
+    /// When what has ended is deleted.
+    pub upkeep: Upkeep,
 }
 
 impl Settings {
     /// Reads them from variables.
-    pub(super) fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidSetting> {
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] names the one that cannot be used.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidSetting> {
         let env = Environment(lookup);
         let database = match env.secret("CLEAT_DATABASE_URL", "CLEAT_DATABASE_URL_FILE")? {
-            Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                Database::Postgres(url)
-            }
-            Some(_) => {
-                return Err(InvalidSetting::Value {
-                    variable: "CLEAT_DATABASE_URL",
-                    // It may have a password in it.
-                    value: "…".to_owned(),
-                    why: "it begins with postgres://; without it SQLite is used".to_owned(),
-                });
-            }
+            Some(url) if is_postgres(&url.current()) => Database::Postgres(url),
+            Some(url) => match url.current().strip_prefix("sqlite:") {
+                Some(folder) => Database::Sqlite(folder.into()),
+                None => {
+                    return Err(InvalidSetting::Value {
+                        variable: "CLEAT_DATABASE_URL",
+                        // It may have a password in it.
+                        value: "…".to_owned(),
+                        why: "it begins with postgres://, or is sqlite: and a folder".to_owned(),
+                    });
+                }
+            },
             None => {
                 Database::Sqlite(env.text("CLEAT_DATA_DIR").unwrap_or_else(|| "cleat-data".to_owned()).into())
             }
         };
+        let cluster = env.read("CLEAT_CLUSTER", cluster_name)?;
+        let usual_auth = if cluster.is_some() { GatewayAuth::Kubernetes } else { GatewayAuth::None };
+        let gateway_auth = env.read("CLEAT_GATEWAY_AUTH", gateway_auth)?.unwrap_or(usual_auth);
+        if gateway_auth == GatewayAuth::Kubernetes && cluster.is_none() {
+            return Err(InvalidSetting::Alone("CLEAT_GATEWAY_AUTH", "CLEAT_CLUSTER"));
+        }
+        // Without a token nobody else is let in.
+        let token = env.secret("CLEAT_PEER_TOKEN", "CLEAT_PEER_TOKEN_FILE")?;
+        let token = Arc::new(token.map_or_else(Token::random, Token::new));
         // A host may have any name; only what was meant for us is an error.
         let host = env.text("HOSTNAME").and_then(|host| Name::new(&host.to_ascii_lowercase()).ok());
         let name = match env.read("CLEAT_NAME", Name::new)?.or(host) {
@@ -168,10 +135,17 @@ impl Settings {
             database,
             name,
             pod: env.text("CLEAT_POD_UID"),
+            cluster,
+            namespace: env.text("CLEAT_NAMESPACE"),
+            cluster_uid: env.text("CLEAT_CLUSTER_UID"),
             listen: env.text("CLEAT_LISTEN").unwrap_or_else(|| "127.0.0.1:0".to_owned()),
             address: env.read("CLEAT_ADDRESS", Address::new)?,
-            cluster: env.text("CLEAT_CLUSTER_UID"),
-            token: env.secret("CLEAT_PEER_TOKEN", "CLEAT_PEER_TOKEN_FILE")?,
+            admin: env.text("CLEAT_ADMIN_LISTEN"),
+            gateway: env.text("CLEAT_GATEWAY_LISTEN"),
+            gateway_auth,
+            token,
+            egress: env.list("CLEAT_EGRESS_ALLOW").unwrap_or_else(|| vec!["*".to_owned()]),
+            otlp: env.read("CLEAT_OTLP_ENDPOINT", Endpoint::from_str)?,
             version: env.text("CLEAT_VERSION"),
             weight: env.number("CLEAT_WEIGHT", Member::DEFAULT_WEIGHT)?,
             groups: groups.unwrap_or_else(|| vec![(GroupName::default(), shards)]),
@@ -211,46 +185,32 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     }
 }
 
-/// `default,premium=64`.
-fn groups(text: &str, shards: u16) -> Result<Vec<(GroupName, u16)>, String> {
-    let mut seen = BTreeSet::new();
-    let mut groups = Vec::new();
-    for item in text.split(',').map(str::trim) {
-        let (name, count) = match item.split_once('=') {
-            Some((name, count)) => {
-                let count = count.trim().parse::<u16>().ok().filter(|count| *count > 0);
-                (name.trim(), count.ok_or("after = comes a number of shards from 1 to 65535")?)
-            }
-            None => (item, shards),
-        };
-        let group = GroupName::new(name).map_err(|error| error.to_string())?;
-        if !seen.insert(group.clone()) {
-            return Err(format!("the group {group} is named twice"));
-        }
-        groups.push((group, count));
-    }
-    Ok(groups)
+/// Whether a URL is that of a PostgreSQL database.
+pub(super) fn is_postgres(url: &str) -> bool {
+    url.starts_with("postgres://") || url.starts_with("postgresql://")
 }
 
-/// `500ms`, `5s`, `2m`, `24h`.
-fn duration(text: &str) -> Result<Duration, &'static str> {
-    const WRONG: &str = "a duration is a number with ms, s, m or h, such as 500ms or 24h";
-    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or(WRONG)?;
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| WRONG)?;
-    let seconds = |each: u64| number.checked_mul(each).map(Duration::from_secs).ok_or("that is too long");
-    match unit {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" => seconds(1),
-        "m" => seconds(60),
-        "h" => seconds(3600),
-        _ => Err(WRONG),
+/// The name of a Cluster goes into labels and into the names of what belongs to it.
+fn cluster_name(text: &str) -> Result<String, &'static str> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let label = text.len() <= 63
+        && text.bytes().all(|b| plain(b) || b == b'-')
+        && text.bytes().next().is_some_and(plain)
+        && text.bytes().last().is_some_and(plain);
+    if label { Ok(text.to_owned()) } else { Err("it is the name of a Cluster: a DNS label") }
+}
+
+fn gateway_auth(text: &str) -> Result<GatewayAuth, &'static str> {
+    match text {
+        "None" => Ok(GatewayAuth::None),
+        "Kubernetes" => Ok(GatewayAuth::Kubernetes),
+        _ => Err("it is None or Kubernetes"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{BTreeSet, HashMap};
 
     use super::*;
 
@@ -260,6 +220,13 @@ mod tests {
         Settings::read(|name| variables.get(name).cloned())
     }
 
+    fn url(settings: &Settings) -> String {
+        match &settings.database {
+            Database::Postgres(url) => url.current().to_string(),
+            Database::Sqlite(_) => "SQLite".to_owned(),
+        }
+    }
+
     fn error(variables: &[(&str, &str)]) -> String {
         read(variables).unwrap_err().to_string()
     }
@@ -267,7 +234,10 @@ mod tests {
     #[test]
     fn without_anything_it_is_a_single_process_on_sqlite() {
         let settings = read(&[]).unwrap();
-        assert_eq!(settings.database, Database::Sqlite("cleat-data".into()));
+        assert!(matches!(&settings.database, Database::Sqlite(folder) if folder.as_os_str() == "cleat-data"));
+        assert!(settings.cluster.is_none() && settings.admin.is_none() && settings.gateway.is_none());
+        assert_eq!(settings.gateway_auth, GatewayAuth::None);
+        assert_eq!(settings.egress, ["*"]);
         assert_eq!(settings.groups, [(GroupName::default(), 300)]);
         assert_eq!(settings.timing, Timing::default());
         assert_eq!(settings.drain, Duration::from_secs(30));
@@ -286,13 +256,50 @@ mod tests {
             ("CLEAT_ADDRESS", "10.0.0.1:7400"),
         ])
         .unwrap();
-        assert_eq!(settings.database, Database::Postgres("postgres://u:p@h/d".to_owned()));
+        assert_eq!(url(&settings), "postgres://u:p@h/d");
         let premium = GroupName::new("premium").unwrap();
         assert_eq!(settings.groups, [(GroupName::default(), 100), (premium, 64)]);
         assert_eq!(settings.timing.interval(), Duration::from_millis(1500));
         assert_eq!(settings.entities.concurrency, Concurrency::Unbounded);
         assert_eq!(settings.upkeep.retention.completed, Duration::from_secs(24 * 3600));
         assert_eq!(settings.address.unwrap().as_str(), "10.0.0.1:7400");
+    }
+
+    #[test]
+    fn in_kubernetes_it_is_told_so() {
+        let settings = read(&[
+            ("CLEAT_CLUSTER", "main"),
+            ("CLEAT_NAMESPACE", "shop"),
+            ("CLEAT_CLUSTER_UID", "c-1"),
+            ("CLEAT_POD_UID", "p-1"),
+            ("CLEAT_ADMIN_LISTEN", "0.0.0.0:7401"),
+            ("CLEAT_GATEWAY_LISTEN", ""),
+            ("CLEAT_EGRESS_ALLOW", "*.example.com, api.shop"),
+        ])
+        .unwrap();
+        assert_eq!(settings.cluster.as_deref(), Some("main"));
+        assert_eq!(settings.gateway_auth, GatewayAuth::Kubernetes);
+        assert_eq!((settings.admin.as_deref(), settings.gateway.as_deref()), (Some("0.0.0.0:7401"), None));
+        assert_eq!(settings.egress, ["*.example.com", "api.shop"]);
+        let open = read(&[("CLEAT_CLUSTER", "main"), ("CLEAT_GATEWAY_AUTH", "None")]).unwrap();
+        assert_eq!(open.gateway_auth, GatewayAuth::None);
+    }
+
+    /// Every variable that is read here is in the documentation, and the other way round.
+    #[test]
+    fn the_documentation_has_every_variable() {
+        let variables = |text: &str| -> BTreeSet<String> {
+            let known = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+            text.match_indices("CLEAT_")
+                .map(|(at, _)| text[at..].chars().take_while(|c| known(*c)).collect())
+                .collect()
+        };
+        let sources = [include_str!("settings.rs"), include_str!("../runner.rs")]
+            .map(|source| source.split("#[cfg(test)]").next().unwrap_or_default().to_owned());
+        let read = variables(&sources.concat());
+        let documented = variables(include_str!("../../../docs/configuration.md"));
+        assert_eq!(read.difference(&documented).collect::<Vec<_>>(), Vec::<&String>::new(), "undocumented");
+        assert_eq!(documented.difference(&read).collect::<Vec<_>>(), Vec::<&String>::new(), "not read");
     }
 
     #[test]
@@ -303,6 +310,9 @@ mod tests {
         );
         assert!(error(&[("CLEAT_WEIGHT", "many")]).starts_with("CLEAT_WEIGHT=\"many\""));
         assert!(error(&[("CLEAT_ENTITY_MAILBOX", "0")]).starts_with("CLEAT_ENTITY_MAILBOX"));
+        assert!(error(&[("CLEAT_CLUSTER", "My_Cluster")]).starts_with("CLEAT_CLUSTER=\"My_Cluster\""));
+        let alone = error(&[("CLEAT_GATEWAY_AUTH", "Kubernetes")]);
+        assert_eq!(alone, "CLEAT_GATEWAY_AUTH is set, and CLEAT_CLUSTER is not: set both");
         assert!(error(&[("CLEAT_SHARD_GROUPS", "a,a")]).contains("twice"));
         assert!(error(&[("CLEAT_LEASE_RENEW_EVERY", "9s")]).contains("every third"));
         let both = error(&[("CLEAT_PEER_TOKEN", "a"), ("CLEAT_PEER_TOKEN_FILE", "/b")]);
@@ -320,6 +330,6 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "postgres://u:p@h/d\n").unwrap();
         let settings = read(&[("CLEAT_DATABASE_URL_FILE", file.path().to_str().unwrap())]).unwrap();
-        assert_eq!(settings.database, Database::Postgres("postgres://u:p@h/d".to_owned()));
+        assert_eq!(url(&settings), "postgres://u:p@h/d");
     }
 }

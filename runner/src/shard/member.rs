@@ -22,6 +22,11 @@ pub enum State {
 }
 
 impl State {
+    /// What the word that Leases carry stands for.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Starting, Self::Ready, Self::Draining].into_iter().find(|state| state.as_str() == word)
+    }
+
     /// The word that Leases carry.
     pub fn as_str(self) -> &'static str {
         match self {

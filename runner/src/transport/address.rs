@@ -35,6 +35,13 @@ impl Address {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Another port of the same host.
+    #[must_use]
+    pub fn at_port(&self, port: u16) -> Self {
+        let host = self.0.rsplit_once(':').map_or(self.as_str(), |(host, _)| host);
+        Self(format!("{host}:{port}").into())
+    }
 }
 
 impl From<std::net::SocketAddr> for Address {
@@ -52,6 +59,13 @@ impl fmt::Display for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_has_several_ports() {
+        for (one, other) in [("10.1.2.3:7400", "10.1.2.3:7401"), ("[fd00::7]:7400", "[fd00::7]:7401")] {
+            assert_eq!(Address::new(one).unwrap().at_port(7401).as_str(), other);
+        }
+    }
 
     #[test]
     fn an_address_is_a_host_and_a_port() {

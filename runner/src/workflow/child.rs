@@ -16,8 +16,8 @@ pub struct Child {
     pub address: EntityAddress,
     /// Whether it has an id of its own.
     pub named: bool,
-    /// The shard group that it lives in.
-    pub group: GroupName,
+    /// The shard group that it lives in; if it is not said, that of its type, as it is registered here.
+    pub group: Option<GroupName>,
     /// What its function is given.
     pub input: Bytes,
     /// What becomes of it when its parent ends, or does not wait for it any more.

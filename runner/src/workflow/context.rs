@@ -15,7 +15,9 @@ use sha2::{Digest, Sha256};
 use super::activity::{self, Activity, Attempted};
 use super::child::Child;
 use super::journal::{Asked, Kind, Step};
-use super::machine::Machine;
+use super::machine::{Blocked, Machine};
+use super::report::{StepKind, StepPhase};
+use super::trace::{Noted, Trace};
 use super::wait::{Asking, Cancelled, Promised, Signalled};
 use crate::message::codec::time::from_millis;
 use crate::message::{EntityAddress, Outcome, Snowflake, codec};
@@ -49,6 +51,8 @@ pub struct About {
     pub run: Snowflake,
     /// What its random numbers are drawn from.
     pub seed: u64,
+    /// What it keeps of its definition, if its workflow was written down and not compiled.
+    pub definition: Option<Bytes>,
 }
 
 /// What is done for a step that the journal has no answer to.
@@ -77,6 +81,8 @@ pub(super) struct State {
     pub(super) fatal: Option<Outcome>,
     /// Whether the function looks after its cancellation itself.
     pub(super) shielded: bool,
+    /// The steps that the function told of itself.
+    pub(super) trace: Trace,
     drawn: u64,
 }
 
@@ -91,6 +97,7 @@ impl Context {
             renewal: None,
             fatal: None,
             shielded: false,
+            trace: Trace::default(),
             drawn: 0,
         };
         Self(Arc::new(Inner { about, state: Mutex::new(state) }))
@@ -209,7 +216,7 @@ impl Context {
     }
 
     /// Starts another workflow and waits for its end.
-    pub(super) fn child(&self, child: Child) -> Asking {
+    pub(crate) fn child(&self, child: Child) -> impl Future<Output = Outcome> + Send + use<> {
         self.ask(Asked::new(Kind::Child, child.address.entity_type.as_str()), Work::Child(child))
     }
 
@@ -246,6 +253,31 @@ impl Context {
         let input = codec::encode(input)?.into();
         self.state().renewal = Some(input);
         std::future::pending().await
+    }
+
+    /// Blocks the execution: what it keeps of its definition cannot be used.
+    pub(crate) async fn block<T>(&self, why: String) -> T {
+        self.state().machine.block(Blocked::Undefined(why));
+        std::future::pending().await
+    }
+
+    /// Notes that a step with a name begins, for those who look on.
+    pub(crate) fn began(&self, name: &str, kind: StepKind) -> Noted {
+        let mut state = self.state();
+        let now = state.machine.now();
+        state.trace.begin(name, kind, now)
+    }
+
+    /// Notes how such a step ended.
+    pub(crate) fn ended(&self, noted: Noted, phase: StepPhase, message: Option<String>) {
+        let mut state = self.state();
+        let now = state.machine.now();
+        state.trace.end(noted, phase, message, now);
+    }
+
+    /// Says which steps there are, before they are taken.
+    pub(crate) fn outlined(&self, outline: Vec<(String, StepKind)>) {
+        self.state().trace.outline = outline;
     }
 
     /// Fails the execution, whatever its function does.

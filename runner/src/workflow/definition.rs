@@ -77,6 +77,23 @@ pub trait Workflow: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What an execution that begins now keeps of its definition, for a workflow that was written down. `given` is what its start
+    /// brings along.
+    ///
+    /// # Errors
+    /// It cannot begin so.
+    fn begin(&self, input: &Bytes, given: Option<&Bytes>) -> Result<Option<Bytes>, HandlerError> {
+        let _ = input;
+        match given {
+            None => Ok(None),
+            Some(_) => {
+                let message =
+                    format!("workflow {} has steps of its own: give none", self.definition().name());
+                Err(HandlerError::failed("InvalidStart", message))
+            }
+        }
+    }
+
     /// The function. It is run again from the beginning whenever the execution comes back into memory; what its steps gave then
     /// they give again.
     fn execute(&self, context: Context, input: Bytes) -> BoxFuture<'static, Result<Bytes, HandlerError>>;

@@ -33,10 +33,10 @@ use crate::message::{EntityAddress, Outcome, codec};
 use crate::store::{self, Phase};
 
 pub use requests::Started;
+pub(crate) use requests::{Await, Awaited, Cancel, METHOD_CANCEL, METHOD_RESULT, METHOD_START, Start};
 pub(super) use requests::{
-    Await, Awaited, Cancel, ChildEnded, METHOD_CANCEL, METHOD_CHILD_ENDED, METHOD_QUERY, METHOD_RESET,
-    METHOD_RESOLVE, METHOD_RESULT, METHOD_RESUME, METHOD_RETRY, METHOD_SIGNAL, METHOD_START, METHOD_SUSPEND,
-    METHOD_TERMINATE, Reset, Resolve, Signal, Start, Terminate,
+    ChildEnded, METHOD_CHILD_ENDED, METHOD_QUERY, METHOD_RESET, METHOD_RESOLVE, METHOD_RESUME, METHOD_RETRY,
+    METHOD_SIGNAL, METHOD_SUSPEND, METHOD_TERMINATE, Reset, Resolve, Signal, Terminate,
 };
 
 /// The front door of one type of workflow.

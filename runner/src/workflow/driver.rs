@@ -126,10 +126,13 @@ impl Driver {
         }
     }
 
-    /// Runs the execution until it can leave memory. A row that was just begun needs not be read.
-    pub(super) async fn run(mut self, fresh: Option<Row>) -> Leave {
+    /// Runs the execution until it can leave memory. One that was just begun needs not be read.
+    pub(super) async fn run(mut self, fresh: Option<(Row, Vec<Entry>)>) -> Leave {
         let found = match fresh {
-            Some(row) => Ok(Tail { row: Some(row), ..Tail::default() }),
+            Some((row, entries)) => {
+                self.backlog.extend(entries);
+                Ok(Tail { row: Some(row), ..Tail::default() })
+            }
             None => self.shard.read(&self.me.address).await.map(|read| match read {
                 Some((row, journal)) => {
                     self.backlog.extend(journal.entries);
@@ -403,7 +406,7 @@ impl Driver {
 }
 
 /// A function as far as its journal goes. What it asks for beyond is not done.
-fn look_at(workflow: &dyn Workflow, row: &Row, journal: &[Entry]) -> Function {
+pub(super) fn look_at(workflow: &dyn Workflow, row: &Row, journal: &[Entry]) -> Function {
     let mut function = Function::over(workflow, row, journal, || {});
     let mut turn = function.turn();
     for entry in journal {

@@ -73,7 +73,9 @@ impl Driver {
             .map(|(name, payload)| Event::Signal { name, payload })
             .chain(late);
         let begun = Event::Begun { input, from: row.run };
-        let entries: Vec<_> = std::iter::once(begun).chain(signals).map(Entry::now).collect();
+        let definition = self.function().and_then(|function| function.context().about().definition.clone());
+        let defined = definition.map(|definition| Event::Defined { definition });
+        let entries: Vec<_> = std::iter::once(begun).chain(defined).chain(signals).map(Entry::now).collect();
         let to = self.shard.next_id().map_err(Leave::Failed)?;
         let mut changes = vec![
             Change::Renew {
@@ -153,6 +155,6 @@ impl super::shard::Shard {
         if child.policy == Policy::Abandon {
             return Ok(None);
         }
-        self.message(&child.address, &child.group, METHOD_CANCEL, &Cancel {}).map(Some)
+        self.message(&child.address, &self.group_of(child), METHOD_CANCEL, &Cancel {}).map(Some)
     }
 }

@@ -44,6 +44,8 @@ pub struct Terms {
     pub timeout: Option<Duration>,
     /// What the start means if there is an execution with this key already.
     pub duplicate: Duplicate,
+    /// What the execution is to do, for a workflow that takes its definition from the start.
+    pub definition: Option<Bytes>,
 }
 
 /// What a start means if there is an execution with its key already.
@@ -111,7 +113,13 @@ impl Executions {
         terms: &Terms,
     ) -> Result<(EntityId, Started), entity::Error> {
         let id = EntityId::new(&terms.key.as_ref().map_or_else(|| digest(&input), Key::id))?;
-        let start = Start { input, timeout: terms.timeout, parent: None, duplicate: terms.duplicate };
+        let start = Start {
+            input,
+            timeout: terms.timeout,
+            parent: None,
+            duplicate: terms.duplicate,
+            definition: terms.definition.clone(),
+        };
         let started = self.ask(&id, METHOD_START, &start).await?;
         Ok((id, started))
     }

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 
 use super::Workflow;
 use super::context::{About, Context};
-use super::journal::{Entry, Event, Why};
+use super::journal::{Entry, Opening, Why};
 use super::machine::{Blocked, Machine};
 use super::tail::Row;
 use super::waker::Root;
@@ -79,16 +79,15 @@ impl Function {
         journal: &[Entry],
         alarm: impl Fn() + Send + Sync + 'static,
     ) -> Self {
+        let opening = Opening::of(journal);
         let about = About {
             address: row.address.clone(),
             group: row.group.clone(),
             run: row.run,
             seed: row.summary.seed,
+            definition: opening.definition,
         };
-        let (input, began) = match journal.first() {
-            Some(Entry { at, event: Event::Begun { input, .. } }) => (input.clone(), *at),
-            _ => (row.input.clone(), row.started),
-        };
+        let (input, began) = opening.begun.unwrap_or_else(|| (row.input.clone(), row.started));
         Self::new(workflow, about, input, began, journal, alarm)
     }
 
@@ -189,7 +188,9 @@ impl Function {
         let outcome = match result {
             Ok(output) => return Some(Turn::Ended(End::Completed(output))),
             Err(HandlerError::Failed(failure)) => Outcome::Failure(failure),
-            Err(HandlerError::Retry(error)) => Outcome::defect("Failed", error),
+            Err(HandlerError::Retry(error) | HandlerError::RetryAfter(error, _)) => {
+                Outcome::defect("Failed", error)
+            }
         };
         let end = self.ended_by(outcome);
         self.undo(end);

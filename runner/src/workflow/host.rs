@@ -176,6 +176,10 @@ impl Host {
         self.0.workflow(entity_type).map(|workflow| workflow.outline()).unwrap_or_default()
     }
 
+    pub(super) fn workflow(&self, entity_type: &EntityType) -> Option<Arc<dyn Workflow>> {
+        self.0.workflow(entity_type)
+    }
+
     /// The host of the entities beside it.
     pub fn entities(&self) -> &entity::Host {
         &self.0.entities
@@ -368,7 +372,9 @@ impl Inner {
     pub(super) fn cause_of_failure(&self, row: &Row, journal: &[Entry]) -> Option<usize> {
         let workflow = self.workflow(&row.address.entity_type)?;
         let mut function = Function::over(workflow.as_ref(), row, journal, || {});
-        function.turn();
+        if function.turn() != Turn::Waiting {
+            return Some(0);
+        }
         for (place, entry) in journal.iter().enumerate() {
             if function.is_undoing() {
                 return Some(place.saturating_sub(1));

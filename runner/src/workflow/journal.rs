@@ -45,6 +45,12 @@ pub enum Event {
         /// The run before.
         from: Snowflake,
     },
+    /// What the execution keeps of its definition. Among the first entries, if it is there.
+    #[serde(rename = "N")]
+    Defined {
+        /// In the form of whoever defined it.
+        definition: Bytes,
+    },
     /// An activity has ended.
     #[serde(rename = "A")]
     Activity {
@@ -222,11 +228,38 @@ impl Event {
             Self::Child { step, address, .. } => (*step, named(Kind::Child, address.entity_type.as_str())),
             Self::ChildEnded { step, .. } | Self::Dropped { step } => (*step, None),
             Self::Begun { .. }
+            | Self::Defined { .. }
             | Self::Signal { .. }
             | Self::Promise { .. }
             | Self::Cancel(_)
             | Self::Ended { .. } => return None,
         })
+    }
+}
+
+/// How a journal begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Opening {
+    /// The input of a run that goes on from an earlier one, and when it began, in milliseconds of Unix time.
+    pub(super) begun: Option<(Bytes, i64)>,
+    /// What the execution keeps of its definition.
+    pub(super) definition: Option<Bytes>,
+    /// How many entries say so. They are there before the function takes its first step.
+    pub(super) entries: usize,
+}
+
+impl Opening {
+    pub(super) fn of(journal: &[Entry]) -> Self {
+        let mut opening = Self::default();
+        for entry in journal {
+            match &entry.event {
+                Event::Begun { input, .. } => opening.begun = Some((input.clone(), entry.at)),
+                Event::Defined { definition } => opening.definition = Some(definition.clone()),
+                _ => break,
+            }
+            opening.entries += 1;
+        }
+        opening
     }
 }
 
@@ -295,6 +328,7 @@ mod tests {
         prop_oneof![
             (bytes(), any::<i64>())
                 .prop_map(|(input, from)| Event::Begun { input, from: Snowflake::new(from) }),
+            bytes().prop_map(|definition| Event::Defined { definition }),
             (step(), "[a-z]{1,9}", any::<u32>(), outcome()).prop_map(|(step, name, attempts, outcome)| {
                 Event::Activity { step, name, attempts, outcome }
             }),

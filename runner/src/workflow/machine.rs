@@ -45,6 +45,9 @@ pub enum Blocked {
          the rest in an activity, and retry"
     )]
     Foreign,
+    /// What the execution keeps of its definition cannot be used.
+    #[error("{0}: deploy a release that can use it, and retry")]
+    Undefined(String),
     /// The journal is as long as it may be.
     #[error(
         "the journal has {longest} entries, which is as many as the setting for the longest history allows: let the workflow \
@@ -73,6 +76,7 @@ impl Blocked {
         match self {
             Self::Mismatch { .. } | Self::NotAsked { .. } => "NonDeterministic",
             Self::Foreign => "ForeignWake",
+            Self::Undefined(_) => "UnusableDefinition",
             Self::TooLong { .. } => "HistoryTooLong",
             Self::Unreadable { .. } => "UnreadableJournal",
         }
@@ -213,7 +217,11 @@ impl Machine {
                 self.cancel.get_or_insert(why);
                 self.wake(&Waited::Cancel);
             }
-            Event::Begun { .. } | Event::Patched { .. } | Event::Dropped { .. } | Event::Ended { .. } => {}
+            Event::Begun { .. }
+            | Event::Defined { .. }
+            | Event::Patched { .. }
+            | Event::Dropped { .. }
+            | Event::Ended { .. } => {}
         }
         Ok(())
     }
@@ -380,7 +388,8 @@ impl Machine {
         }
     }
 
-    fn block(&mut self, blocked: Blocked) -> Blocked {
+    /// The execution cannot go on.
+    pub fn block(&mut self, blocked: Blocked) -> Blocked {
         self.blocked.get_or_insert(blocked).clone()
     }
 

@@ -42,16 +42,20 @@ mod steps;
 mod summary;
 mod tail;
 pub mod test;
+mod trace;
 mod tx;
 mod wait;
 mod waker;
 
+pub(crate) use child::Child;
 pub use child::Policy;
 pub use client::Client;
 pub use context::{About, Context, Gone};
+pub(crate) use definition::name_of;
 pub use definition::{Definition, Workflow};
 pub(crate) use definition::{is_execution, name_of};
 pub use door::Started;
+pub(crate) use door::{Await, Awaited, Cancel, METHOD_CANCEL, METHOD_RESULT, METHOD_START, Start};
 pub use executions::{Duplicate, Executions, Terms};
 pub use host::{Host, Options};
 pub use metrics::Metrics;
@@ -62,3 +66,8 @@ pub use steps::{Acting, ChildStep, Error, Step, Steps, attempted};
 pub use summary::Problem;
 pub use tx::{SqliteTx, Tx};
 pub use wait::{Cancelled, Either, Promised, Signalled, join, join_all, select};
+
+/// The examples of the guide, which are compiled with those of the code.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/workflows.md")]
+struct Guide;

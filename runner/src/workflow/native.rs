@@ -89,7 +89,7 @@ pub enum Key {
 }
 
 impl Key {
-    pub(super) fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         match self {
             Self::Raw(key) => key.clone(),
             Self::Hashed(key) => digest(key.as_bytes()),

@@ -6,12 +6,16 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::definition::name_of;
-use super::journal::Entry;
+use super::driver::look_at;
+use super::journal::{Entry, Opening};
 use super::machine::Blocked;
 use super::summary::{Problem, Summary};
+use super::tail::Row;
 use super::test::Recording;
+use super::trace::Trace;
 use super::{Host, Report};
 use crate::entity;
+use crate::message::codec::time::to_millis;
 use crate::message::{EntityAddress, EntityId, EntityType, Failure, Outcome, Snowflake, codec};
 use crate::shard::GroupName;
 use crate::store::{self, Cursor, Filter, Phase, Store, StoredExecution};
@@ -88,7 +92,11 @@ impl Host {
         let stored = self.stored(address).await?;
         let journal = Journal::read(self.store(), stored.execution.run).await?;
         let outline = self.outline(&address.entity_type);
-        Ok(Report::new(&stored, &journal.entries, &outline))
+        let report = Report::new(&stored, &journal.entries, &outline);
+        Ok(match self.trace(&stored, &journal.entries) {
+            Some(trace) => trace.told_in(report, &journal.entries),
+            None => report,
+        })
     }
 
     /// All that has happened in the present run of an execution.
@@ -152,6 +160,27 @@ impl Host {
         page.sort_by(|a, b| place(b).cmp(&place(a)));
         page.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(page)
+    }
+
+    /// The steps that a workflow which was written down tells of itself: its function is run as far as the journal goes.
+    fn trace(&self, stored: &StoredExecution, journal: &[Entry]) -> Option<Trace> {
+        Opening::of(journal).definition?;
+        let execution = &stored.execution;
+        let workflow = self.workflow(&execution.address.entity_type)?;
+        let row = Row {
+            summary: Summary::lenient(&execution.summary),
+            address: execution.address.clone(),
+            group: execution.group.clone(),
+            run: execution.run,
+            phase: execution.phase,
+            active: execution.active,
+            started: to_millis(execution.started),
+            input: execution.input.clone(),
+            next: 0,
+        };
+        let function = look_at(workflow.as_ref(), &row, journal);
+        let trace = std::mem::take(&mut function.context().state().trace);
+        Some(trace)
     }
 
     async fn stored(&self, address: &EntityAddress) -> Result<StoredExecution, entity::Error> {

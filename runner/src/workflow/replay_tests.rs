@@ -45,6 +45,7 @@ where
 
 fn begin(workflow: &Written, journal: &[Entry]) -> Function {
     let about = About {
+        definition: None,
         address: EntityAddress::new("workflow:test", "1").unwrap(),
         group: GroupName::default(),
         run: Snowflake::new(7),

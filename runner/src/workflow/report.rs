@@ -100,6 +100,22 @@ pub enum StepKind {
     Signal,
     /// Somebody keeps a promise.
     Promise,
+    /// An entity is asked.
+    Call,
+    /// A service is asked.
+    Http,
+    /// A time comes.
+    Until,
+    /// Several things are done at once.
+    Parallel,
+    /// The same is done for each item of a list.
+    ForEach,
+    /// One of several ways is taken.
+    Switch,
+    /// Variables are set.
+    Set,
+    /// The workflow fails.
+    Fail,
 }
 
 /// How far a step is.
@@ -197,12 +213,12 @@ fn problem(outcome: &Outcome) -> Option<Problem> {
     Some(Problem { reason: reason.clone(), message: message.clone() })
 }
 
-fn time(millis: i64) -> DateTime<Utc> {
+pub(super) fn time(millis: i64) -> DateTime<Utc> {
     from_millis(millis).into()
 }
 
 impl StepReport {
-    fn new(name: &str, kind: StepKind, phase: StepPhase) -> Self {
+    pub(super) fn new(name: &str, kind: StepKind, phase: StepPhase) -> Self {
         Self { name: name.to_owned(), kind, phase, attempts: 0, started: None, ended: None, message: None }
     }
 

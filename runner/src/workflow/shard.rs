@@ -15,7 +15,7 @@ use super::door::{METHOD_START, Start};
 use super::driver::{Driver, Happening, Leave};
 use super::executions::Duplicate;
 use super::host::Inner;
-use super::journal::Step;
+use super::journal::{Entry, Step};
 use super::reading::Journal;
 use super::resident::Resident;
 use super::summary::Summary;
@@ -136,7 +136,7 @@ impl Shard {
     }
 
     /// An execution that was just begun.
-    pub(super) fn begun(self: &Arc<Self>, row: Row) {
+    pub(super) fn begun(self: &Arc<Self>, row: Row, entries: Vec<Entry>) {
         let address = row.address.clone();
         self.changes.begun(&address);
         // Whoever asked for it a moment ago may have found nothing, which is not so any more.
@@ -144,10 +144,23 @@ impl Shard {
             self.leave(&resident);
             resident.tell(Happening::Broken);
         }
-        self.enter(&address, Some(row));
+        self.enter(&address, Some((row, entries)));
     }
 
-    fn enter(self: &Arc<Self>, address: &EntityAddress, fresh: Option<Row>) -> Option<Arc<Resident>> {
+    /// The shard group that a child lives in.
+    pub(super) fn group_of(&self, child: &Child) -> GroupName {
+        let registered = || {
+            let inner = self.inner.upgrade()?;
+            Some(inner.workflow(&child.address.entity_type)?.definition().group.clone())
+        };
+        child.group.clone().or_else(registered).unwrap_or_default()
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        address: &EntityAddress,
+        fresh: Option<(Row, Vec<Entry>)>,
+    ) -> Option<Arc<Resident>> {
         let workflow = self.inner.upgrade()?.workflow(&address.entity_type)?;
         let mut residents = lock(&self.residents);
         if let Some(resident) = residents.get(address) {
@@ -340,8 +353,10 @@ impl Shard {
             timeout: None,
             parent: Some(parent),
             duplicate: Duplicate::default(),
+            definition: None,
         };
-        self.message(&child.address, &child.group, METHOD_START, &start).map_err(Leave::Failed)
+        let group = self.group_of(child);
+        self.message(&child.address, &group, METHOD_START, &start).map_err(Leave::Failed)
     }
 
     /// Messages were stored: whoever they are for is told.

@@ -258,7 +258,7 @@ impl<W: Execute> ChildStep<W> {
             let input = codec::encode(input).map_err(|error| malformed(&error))?;
             let address =
                 EntityAddress { entity_type: definition.entity_type, id: context.about().address.id.clone() };
-            let (group, policy) = (definition.group, Policy::default());
+            let (group, policy) = (Some(definition.group), Policy::default());
             Ok(Child { address, named: false, group, input: input.into(), policy })
         });
         Self { context: context.clone(), child, gives: PhantomData }
@@ -362,7 +362,7 @@ pub fn attempted<T: Serialize, E: Refusal>(result: Result<T, E>, last: bool) -> 
         Err(error) => Err(match error.into_handler_error() {
             HandlerError::Failed(failure) if last || E::CONSIDERED => Failed::Final(failure),
             HandlerError::Failed(failure) => Failed::Again(failure),
-            HandlerError::Retry(error) => Failed::retry(error),
+            HandlerError::Retry(error) | HandlerError::RetryAfter(error, _) => Failed::retry(error),
         }),
     }
 }

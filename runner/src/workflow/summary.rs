@@ -44,6 +44,9 @@ pub(super) struct Summary {
     /// What it waited for when this was written, as far as there is room.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) open: Vec<Open>,
+    /// The digest of the definition that its start brought along, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) given: Option<String>,
     /// The trace that it was started in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trace: Option<TraceContext>,

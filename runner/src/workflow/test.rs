@@ -19,7 +19,7 @@ use super::Workflow;
 use super::activity::millis;
 use super::context::About;
 use super::function::{Function, Turn};
-use super::journal::{Entry, Event, Why};
+use super::journal::{Entry, Event, Opening, Why};
 use super::machine::Blocked;
 use crate::cron::Schedule;
 use crate::message::codec::time::{from_millis, to_millis};
@@ -53,18 +53,35 @@ impl Recording {
     }
 }
 
+impl Recording {
+    /// How many entries it has.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing has happened in it.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// As it was when it had only so many entries.
+    #[must_use]
+    pub fn truncated(mut self, entries: usize) -> Self {
+        self.entries.truncate(entries);
+        self
+    }
+}
+
 /// Runs a recorded history against a workflow's code.
 ///
 /// # Errors
 /// Why an execution with this history would be blocked.
 pub fn replay(workflow: &dyn Workflow, recorded: &Recording) -> Result<(), Blocked> {
     let Recording { address, group, run, seed, started, input, entries } = recorded.clone();
-    let (input, began) = match entries.first() {
-        Some(Entry { at, event: Event::Begun { input, .. } }) => (input.clone(), *at),
-        _ => (input, started),
-    };
-    let mut function =
-        Function::new(workflow, About { address, group, run, seed }, input, began, &entries, || {});
+    let opening = Opening::of(&entries);
+    let (input, began) = opening.begun.unwrap_or((input, started));
+    let about = About { address, group, run, seed, definition: opening.definition };
+    let mut function = Function::new(workflow, about, input, began, &entries, || {});
     let mut turn = function.turn();
     for entry in entries {
         if turn != Turn::Waiting {
@@ -90,6 +107,7 @@ pub struct Test {
     most: usize,
     start: Option<SystemTime>,
     store: Option<Arc<dyn Store>>,
+    definition: Option<Bytes>,
 }
 
 /// How a test ended.
@@ -139,6 +157,7 @@ impl Test {
             most: 100_000,
             start: None,
             store: None,
+            definition: None,
         }
     }
 
@@ -147,6 +166,12 @@ impl Test {
     pub fn child(mut self, workflow: impl Workflow) -> Self {
         self.children.insert(workflow.definition().entity_type.clone(), Arc::new(workflow));
         self
+    }
+
+    /// With a definition, for a workflow that takes it from the start.
+    #[must_use]
+    pub fn definition(self, definition: Bytes) -> Self {
+        Self { definition: Some(definition), ..self }
     }
 
     /// Sends a signal when so much time has passed.

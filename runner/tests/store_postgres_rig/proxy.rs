@@ -21,6 +21,11 @@ impl Proxy {
     pub const NEVER: u32 = 1 << 30;
 
     pub async fn start(url: &str, forward: bool) -> Self {
+        Self::counting(url, forward, b"").await
+    }
+
+    /// The same, counting only requests that contain something. One that is passed on is done before the cut.
+    pub async fn counting(url: &str, forward: bool, what: &'static [u8]) -> Self {
         let port: u16 = url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let own = listener.local_addr().unwrap().port();
@@ -29,7 +34,7 @@ impl Proxy {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                tokio::spawn(pass(client, server, Arc::clone(&counter), forward));
+                tokio::spawn(pass(client, server, Arc::clone(&counter), forward, what));
             }
         });
         Self { url: url.replace(&format!(":{port}/"), &format!(":{own}/")), left, forward }
@@ -47,13 +52,20 @@ impl Proxy {
     }
 }
 
-async fn pass(mut client: TcpStream, mut server: TcpStream, left: Arc<AtomicU32>, forward: bool) {
+async fn pass(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    left: Arc<AtomicU32>,
+    forward: bool,
+    what: &'static [u8],
+) {
     let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
         tokio::select! {
             read = client.read(&mut up) => {
                 let Ok(n @ 1..) = read else { return };
-                let cut = left.fetch_sub(1, Ordering::Relaxed) == 1;
+                let counts = what.is_empty() || up[..n].windows(what.len()).any(|part| part == what);
+                let cut = counts && left.fetch_sub(1, Ordering::Relaxed) == 1;
                 if cut {
                     left.store(Proxy::NEVER, Ordering::Relaxed);
                 }
@@ -61,6 +73,11 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, left: Arc<AtomicU32>
                     return;
                 }
                 if cut {
+                    if forward && !what.is_empty() {
+                        // The server has done what it was asked, and only its answer is lost.
+                        let _ = server.read(&mut down).await;
+                        return;
+                    }
                     // The client hears nothing more; the server may do what it was asked, or not get to it.
                     drop(client);
                     if forward {

@@ -1,8 +1,9 @@
 //! A store whose process dies at one of its durable points.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use cleat_runner::store::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 
 /// When to die.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,29 +28,52 @@ pub enum Death {
     After(u32),
 }
 
+/// How long the last commit may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Counts durable points, and dies at one.
 #[derive(Clone)]
 pub struct Points {
     death: Death,
     passed: Arc<AtomicU32>,
+    /// Set once it is dead, if only the store dies and not the process.
+    dead: Option<Arc<CancellationToken>>,
 }
 
 impl Points {
     pub fn new(death: Death) -> Self {
-        Self { death, passed: Arc::default() }
+        Self { death, passed: Arc::default(), dead: None }
+    }
+
+    /// The same without an end of the process: nothing comes back from there any more, as nobody would be there to hear it.
+    #[allow(dead_code, reason = "not every program of tests needs it")]
+    pub fn silent(death: Death) -> Self {
+        Self { dead: Some(Arc::default()), ..Self::new(death) }
+    }
+
+    /// Comes back when it is dead.
+    #[allow(dead_code, reason = "not every program of tests needs it")]
+    pub async fn dead(&self) {
+        match &self.dead {
+            Some(dead) => dead.cancelled().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Whether to die after this one.
-    pub fn pass(&self) -> bool {
+    pub async fn pass(&self) -> bool {
         let point = self.passed.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.death == Death::Before(point) {
-            std::process::abort();
+        let gone = self.dead.as_ref().is_some_and(|dead| dead.is_cancelled());
+        if gone || self.death == Death::Before(point) {
+            self.die().await;
         }
         self.death == Death::After(point)
     }
 
-    pub fn die(&self) -> ! {
-        std::process::abort()
+    pub async fn die(&self) -> Infallible {
+        let Some(dead) = &self.dead else { std::process::abort() };
+        dead.cancel();
+        std::future::pending().await
     }
 }
 
@@ -60,17 +85,18 @@ pub struct Doomed {
 #[async_trait]
 impl Store for Doomed {
     async fn submit(&self, write: Write) -> Result<Receipt, Error> {
-        if self.points.pass() {
-            let _ = self.inner.commit(write).await;
-            self.points.die();
+        if self.points.pass().await {
+            // Whoever submits may hold what the commit waits for: then it dies before.
+            let _ = tokio::time::timeout(PATIENCE, self.inner.commit(write)).await;
+            match self.points.die().await {}
         }
         self.inner.submit(write).await
     }
 
     async fn begin(&self) -> Result<Transaction, Error> {
-        if self.points.pass() {
+        if self.points.pass().await {
             let _open = self.inner.begin().await;
-            self.points.die();
+            match self.points.die().await {}
         }
         self.inner.begin().await
     }

@@ -10,6 +10,7 @@ use sqlx::{Connection, PgConnection, Row};
 use std::time::Duration;
 
 use crate::flow::{flow, give, text};
+use crate::proxy::Proxy;
 use crate::world::{Place, World};
 
 /// Three attempts, each of which writes something; only the last succeeds.
@@ -45,6 +46,52 @@ async fn statements_on_postgres_commit_once_with_the_journal() {
     let count: i64 =
         sqlx::query_scalar("SELECT count(*) FROM payments").fetch_one(&mut connection).await.unwrap();
     assert_eq!(count, 1);
+}
+
+/// The connection of an activity breaks at its COMMIT, which the server has seen or not.
+async fn cut_at_commit(seen: bool) -> u32 {
+    let mut place = Place::postgres().await;
+    let Place::Postgres(database) = &mut place else { panic!("it is PostgreSQL") };
+    let mut connection = PgConnection::connect(&database.url).await.unwrap();
+    sqlx::query("CREATE TABLE payments (id text NOT NULL)").execute(&mut connection).await.unwrap();
+    // With the end of the text, since the isolation level is called READ COMMITTED.
+    let proxy = Proxy::counting(&database.url, seen, b"COMMIT\0").await;
+    database.url = proxy.url.clone();
+    let world = World::new(place).await;
+    let tries = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&tries);
+    let client = flow(&world.host, move |context, _| {
+        let tries = Arc::clone(&counted);
+        async move {
+            let done = context.activity("pay", activity::Options::default(), move |activity| {
+                tries.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    let insert = sqlx::query("INSERT INTO payments VALUES ('p')");
+                    insert.execute(&activity.tx).await.map_err(Failed::retry)?;
+                    give("paid")
+                }
+                .boxed()
+            });
+            Ok(text(done.await))
+        }
+    });
+    let id = "a".to_owned();
+    let ((), executed) = tokio::join!(proxy.cut(1), client.execute(&id));
+    assert_eq!(executed.unwrap(), "paid");
+    let paid: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM payments").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(paid, 1, "once, whether the server has seen the COMMIT or not");
+    tries.load(Ordering::SeqCst)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_never_reached_the_server_is_done_again() {
+    assert_eq!(cut_at_commit(false).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_answer_was_lost_is_not_done_again() {
+    assert_eq!(cut_at_commit(true).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

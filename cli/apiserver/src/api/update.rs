@@ -40,6 +40,8 @@ impl Api {
                 if !upsert || !call.target.subresource.is_empty() {
                     return Err(call.not_found());
                 }
+                // Who names an identity means an object that is there.
+                check_uid(call, &value, &Value::Null)?;
                 object::remove_meta(&mut value, "resourceVersion");
                 let stored = self.insert(call, value, dry_run, None).await?;
                 return Ok(http::object(201, call.format, &present::one(call, &stored)));

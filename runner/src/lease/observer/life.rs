@@ -73,6 +73,11 @@ impl Life {
         }
     }
 
+    /// Whether it is alive and has a shard.
+    pub(super) fn holds(&self) -> bool {
+        self.death.is_none() && self.shards > 0
+    }
+
     /// When silence is death, if nothing is heard until then.
     pub(super) fn deadline(&self, default: Timing) -> Moment {
         let timing = self.runner.as_ref().map_or(default, |runner| runner.timing);

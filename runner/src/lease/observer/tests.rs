@@ -39,6 +39,8 @@ fn runner(instance: &str, state: State) -> Runner {
     Runner {
         member,
         address: format!("{}:7000", instance.split('#').next().unwrap()),
+        admin: None,
+        gateway: None,
         timing: Timing::default(),
     }
 }

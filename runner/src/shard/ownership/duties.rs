@@ -78,6 +78,8 @@ impl Running {
                 avoids: self.avoids.keys().cloned().collect(),
             },
             address: self.options.address.as_str().to_owned(),
+            admin: self.options.admin.as_ref().map(|address| address.as_str().to_owned()),
+            gateway: self.options.gateway.as_ref().map(|address| address.as_str().to_owned()),
             timing: self.options.timing,
         }
     }
@@ -299,6 +301,17 @@ impl Running {
         Some(Holder { instance: holder.clone(), address: Address::new(&runner.address).ok()? })
     }
 
+    /// Whether the assignment knows that this runner drains, and has nothing to take from it.
+    fn is_drained(&self) -> bool {
+        let me = self.observer.find(&self.shared.me);
+        me.is_some_and(|me| me.member.state == State::Draining)
+            && self.book.iter().all(|(shard, entry)| match &entry.phase {
+                Phase::Elsewhere | Phase::Detached(_) => true,
+                Phase::Serving(_) => self.wish(shard) == Wish::Keep,
+                Phase::Claiming | Phase::Opening(_) | Phase::HandingOver(_) | Phase::Freeing => false,
+            })
+    }
+
     fn report_status(&mut self, now: Moment) {
         let attached = self.observer.is_attached(now);
         self.shared.hears.store(attached, Ordering::Release);
@@ -308,6 +321,7 @@ impl Running {
         let served = self.assigned.as_ref().is_some_and(|assigned| assigned.iter().all(serves));
         self.ready |= attached && served;
         self.parts.metrics.attached.set(i64::from(attached));
+        let drained = self.stage != Stage::Running && self.is_drained();
         let in_phase = |phases: &[&str]| {
             let those = self.book.iter().filter(|(_, entry)| phases.contains(&entry.phase.as_str()));
             those.map(|(shard, _)| shard.clone()).collect()
@@ -316,6 +330,7 @@ impl Running {
             stage: self.stage,
             attached,
             ready: self.ready,
+            drained,
             assigned: self.assigned.as_ref().map_or(0, Vec::len),
             serving: self.book.serving().count(),
             opening: in_phase(&["claiming", "opening"]),

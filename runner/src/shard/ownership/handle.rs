@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -35,6 +36,8 @@ pub struct Status {
     pub attached: bool,
     /// Whether the first assignment has been served: then a runner is ready.
     pub ready: bool,
+    /// Whether it drains, everybody knows it, and nothing is here any more that somebody else could take.
+    pub drained: bool,
     /// How many shards belong here by the last assignment.
     pub assigned: usize,
     /// How many of them and of others are served here now.
@@ -68,7 +71,8 @@ pub enum Unproven {
 #[derive(Debug)]
 pub(super) enum Command {
     Drain,
-    Stop,
+    /// Within that time, if another than usual.
+    Stop(Option<Duration>),
     Fenced(Fence),
 }
 
@@ -191,9 +195,18 @@ impl Handle {
 
     /// Gives away all shards and the lock, and waits until the service has ended. Doing so again waits for the same end.
     pub async fn shutdown(&self) {
+        self.stop(None).await;
+    }
+
+    /// The same within that time instead of the usual one.
+    pub async fn shutdown_within(&self, time: Duration) {
+        self.stop(Some(time)).await;
+    }
+
+    async fn stop(&self, within: Option<Duration>) {
         let mut status = self.shared.status.subscribe();
         // As above; and the status outlives the service, because this handle has it.
-        let _ = self.shared.commands.send(Command::Stop);
+        let _ = self.shared.commands.send(Command::Stop(within));
         let _ = status.wait_for(|status| status.stage == Stage::Stopped).await;
     }
 }

@@ -190,7 +190,8 @@ mod tests {
             state,
             avoids: BTreeSet::new(),
         };
-        Runner { member, address: "a:1".to_owned(), timing: Timing::default() }
+        let address = "a:1".to_owned();
+        Runner { member, address, admin: None, gateway: None, timing: Timing::default() }
     }
 
     fn me() -> Runner {

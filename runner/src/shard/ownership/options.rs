@@ -14,6 +14,10 @@ pub struct Options {
     pub name: Name,
     /// Where its peers reach it.
     pub address: Address,
+    /// Where its admin port is reached, if it has one.
+    pub admin: Option<Address>,
+    /// Where its gateway is reached, if it has one.
+    pub gateway: Option<Address>,
     /// The shard groups that it serves.
     pub groups: BTreeSet<GroupName>,
     /// How much it can carry compared to the others.
@@ -49,6 +53,8 @@ impl Options {
         Self {
             name,
             address,
+            admin: None,
+            gateway: None,
             groups: BTreeSet::from([GroupName::default()]),
             weight: Member::DEFAULT_WEIGHT,
             version: Version::new(""),

@@ -228,12 +228,12 @@ impl Running {
         let now = self.now();
         match command {
             Command::Drain if self.stage == Stage::Running => self.stage = Stage::Draining,
-            Command::Stop if self.stop_by.is_none() => {
+            Command::Stop(within) if self.stop_by.is_none() => {
                 tracing::info!("handing over all shards and stopping");
                 self.stage = Stage::Stopping;
-                self.stop_by = Some(now + self.options.drain_within);
+                self.stop_by = Some(now + within.unwrap_or(self.options.drain_within));
             }
-            Command::Drain | Command::Stop => {}
+            Command::Drain | Command::Stop(_) => {}
             Command::Fenced(fence) => self.fenced(&fence),
         }
         self.dirty = true;

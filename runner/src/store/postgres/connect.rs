@@ -1,7 +1,7 @@
 //! Connections to PostgreSQL, and what its errors mean.
 
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -41,21 +41,26 @@ pub(super) fn lock_of(instance: &str) -> i64 {
 /// Where the database is, and who connects.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    options: PgConnectOptions,
+    options: Arc<RwLock<PgConnectOptions>>,
     pub(super) identity: Identity,
 }
 
 impl Target {
     pub(super) fn new(url: &str, identity: Identity) -> Result<Self, Error> {
-        let options = PgConnectOptions::from_str(url).map_err(rejected)?.statement_cache_capacity(256);
-        // A statement that takes longer than others is not worth a warning of the driver's.
-        let options = options.disable_statement_logging();
-        Ok(Self { options, identity })
+        Ok(Self { options: Arc::new(RwLock::new(parse(url)?)), identity })
+    }
+
+    /// Where new connections go from now on.
+    pub(super) fn move_to(&self, url: &str) -> Result<(), Error> {
+        let options = parse(url)?;
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
+        Ok(())
     }
 
     /// Options for a connection or a pool that does one kind of work.
     pub(super) fn options(&self, part: &str) -> PgConnectOptions {
-        self.options.clone().application_name(&self.identity.connection(part))
+        let options = self.options.read().unwrap_or_else(PoisonError::into_inner).clone();
+        options.application_name(&self.identity.connection(part))
     }
 
     /// A connection of its own.
@@ -97,6 +102,12 @@ impl Target {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+fn parse(url: &str) -> Result<PgConnectOptions, Error> {
+    let options = PgConnectOptions::from_str(url).map_err(rejected)?.statement_cache_capacity(256);
+    // A statement that takes longer than others is not worth a warning of the driver's.
+    Ok(options.disable_statement_logging())
 }
 
 /// A transaction by its number. Numbers are given out in order, so a row says by its `xmin` whether it was written before.

@@ -148,6 +148,18 @@ impl PostgresStore {
 }
 
 impl PostgresStore {
+    /// Makes new connections go there: the password has changed, or the server has moved. It has to be the same database. Those that are
+    /// open stay until they end by themselves.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] if it is not the URL of a PostgreSQL database. Then nothing changes.
+    pub fn move_to(&self, url: &str) -> Result<(), Error> {
+        self.target.move_to(url)?;
+        self.pool.set_connect_options(self.target.options("pool"));
+        self.transactions.move_to(&self.target);
+        Ok(())
+    }
+
     /// For reads and everything else that may be done twice: goes on while the database is in trouble.
     fn patiently(&self) -> Patience {
         Patience::new(self.patience)

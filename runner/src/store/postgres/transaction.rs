@@ -77,6 +77,11 @@ impl Transactions {
         Self { pool, places, size, wait: options.transaction_wait, door: Arc::new(door) }
     }
 
+    /// Makes new connections go where the target is now.
+    pub(super) fn move_to(&self, target: &Target) {
+        self.pool.set_connect_options(target.options("transactions"));
+    }
+
     pub(super) async fn begin(&self) -> Result<Transaction, Error> {
         let place = tokio::time::timeout(self.wait, Arc::clone(&self.places).acquire_owned())
             .await

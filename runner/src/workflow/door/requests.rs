@@ -10,22 +10,22 @@ use crate::workflow::child::Parent;
 use crate::workflow::executions::Duplicate;
 use crate::workflow::journal::Step;
 
-pub(in crate::workflow) const METHOD_START: &str = "start";
+pub(crate) const METHOD_START: &str = "start";
 pub(in crate::workflow) const METHOD_SIGNAL: &str = "signal";
 pub(in crate::workflow) const METHOD_RESOLVE: &str = "resolve";
-pub(in crate::workflow) const METHOD_CANCEL: &str = "cancel";
+pub(crate) const METHOD_CANCEL: &str = "cancel";
 pub(in crate::workflow) const METHOD_SUSPEND: &str = "suspend";
 pub(in crate::workflow) const METHOD_RESUME: &str = "resume";
 pub(in crate::workflow) const METHOD_RETRY: &str = "retry";
 pub(in crate::workflow) const METHOD_RESET: &str = "reset";
 pub(in crate::workflow) const METHOD_TERMINATE: &str = "terminate";
 pub(in crate::workflow) const METHOD_CHILD_ENDED: &str = "child_ended";
-pub(in crate::workflow) const METHOD_RESULT: &str = "result";
+pub(crate) const METHOD_RESULT: &str = "result";
 pub(in crate::workflow) const METHOD_QUERY: &str = "query";
 
 /// Starts an execution.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::workflow) struct Start {
+pub(crate) struct Start {
     pub(in crate::workflow) input: Bytes,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::workflow) timeout: Option<Duration>,
@@ -33,6 +33,16 @@ pub(in crate::workflow) struct Start {
     pub(in crate::workflow) parent: Option<Parent>,
     #[serde(default)]
     pub(in crate::workflow) duplicate: Duplicate,
+    /// The definition, if the start brings it along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::workflow) definition: Option<Bytes>,
+}
+
+impl Start {
+    /// A start with this input and nothing else.
+    pub(crate) fn of(input: Bytes) -> Self {
+        Self { input, timeout: None, parent: None, duplicate: Duplicate::Join }
+    }
 }
 
 /// An execution is there.
@@ -57,7 +67,7 @@ pub(in crate::workflow) struct Resolve {
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(in crate::workflow) struct Cancel {}
+pub(crate) struct Cancel {}
 
 /// Ends an execution where it stands.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -80,13 +90,13 @@ pub(in crate::workflow) struct ChildEnded {
 
 /// Waits for the end, but not longer than this.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(in crate::workflow) struct Await {
-    pub(in crate::workflow) wait: Duration,
+pub(crate) struct Await {
+    pub(crate) wait: Duration,
 }
 
 /// What is known of the end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::workflow) enum Awaited {
+pub(crate) enum Awaited {
     Ended(Outcome),
     NotYet,
 }

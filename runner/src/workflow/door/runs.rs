@@ -9,11 +9,12 @@ use super::requests::{ChildEnded, METHOD_CHILD_ENDED, Start, Started};
 use super::{Desk, gone, reply, resumed, retry};
 use crate::entity::{Call, HandlerError};
 use crate::message::codec::time::{from_millis, to_millis};
-use crate::message::{Outcome, Snowflake};
+use crate::message::{Failure, Outcome, Snowflake};
 use crate::store::{Change, Execution, Phase};
 use crate::workflow::activity::millis;
 use crate::workflow::executions::Duplicate;
-use crate::workflow::journal::{Entry, Event};
+use crate::workflow::journal::{Entry, Event, Opening};
+use crate::workflow::native::digest;
 use crate::workflow::reading::Journal;
 use crate::workflow::shard::Shard;
 use crate::workflow::summary::{Anew, Summary};
@@ -23,12 +24,13 @@ use crate::workflow::tail::{Becoming, Lease, Row, Writing};
 struct Doubt {
     shard: Arc<Shard>,
     row: Option<Row>,
+    entries: Vec<Entry>,
 }
 
 impl Doubt {
     fn begun(mut self) {
         if let Some(row) = self.row.take() {
-            self.shard.begun(row);
+            self.shard.begun(row, std::mem::take(&mut self.entries));
         }
     }
 }
@@ -53,9 +55,15 @@ impl Desk {
                 return self.exists(call, start, &row).await;
             }
         }
-        let run = shard.next_id().map_err(retry)?;
         let started = to_millis(SystemTime::now());
+        let opening = match self.opening(&start, started) {
+            Ok(opening) => opening,
+            Err(HandlerError::Failed(refused)) => return Self::refuse(call, &start, refused),
+            Err(error) => return Err(error),
+        };
+        let run = shard.next_id().map_err(retry)?;
         let summary = self.summary(call, &start, started);
+        let next = i64::try_from(opening.len()).unwrap_or(i64::MAX);
         let row = Row {
             address: address.clone(),
             group: self.workflow.group.clone(),
@@ -65,7 +73,7 @@ impl Desk {
             started,
             input: start.input.clone(),
             summary,
-            next: 0,
+            next,
         };
         call.context().also(Change::Begin(Box::new(Execution {
             address,
@@ -77,9 +85,31 @@ impl Desk {
             input: start.input,
             summary: row.summary.encode().map_err(retry)?,
         })));
-        let doubt = Doubt { shard, row: Some(row) };
+        if !opening.is_empty() {
+            let entries: Result<Vec<_>, _> = opening.iter().map(Entry::encode).collect();
+            let entries = entries.map_err(retry)?;
+            call.context().also(Change::Journal { run, from: 0, entries });
+        }
+        let doubt = Doubt { shard, row: Some(row), entries: opening };
         call.context().then(move || doubt.begun());
         reply(&Started { run, existing: false })
+    }
+
+    /// The entries that the journal of an execution begins with: what it keeps of its definition. All starts come through here.
+    fn opening(&self, start: &Start, started: i64) -> Result<Vec<Entry>, HandlerError> {
+        let inner = self.inner.upgrade().ok_or_else(gone)?;
+        let workflow = inner.workflow(&self.workflow.entity_type).ok_or_else(gone)?;
+        let definition = workflow.begin(&start.input, start.definition.as_ref())?;
+        let entry = |definition| Entry { at: started, event: Event::Defined { definition } };
+        Ok(definition.map(entry).into_iter().collect())
+    }
+
+    /// An execution cannot begin. A parent that waits for it is told; others are told at once.
+    fn refuse(call: &mut Call, start: &Start, refused: Failure) -> Result<Bytes, HandlerError> {
+        let Some(parent) = &start.parent else { return Err(HandlerError::Failed(refused)) };
+        let told = ChildEnded { run: parent.run, step: parent.step, outcome: Outcome::Failure(refused) };
+        call.send(parent.address.clone(), METHOD_CHILD_ENDED, &told, None)?;
+        reply(&Started { run: parent.run, existing: false })
     }
 
     fn summary(&self, call: &Call, start: &Start, started: i64) -> Summary {
@@ -89,6 +119,7 @@ impl Desk {
             deadline: timeout.map(|timeout| started.saturating_add(millis(timeout))),
             parent: start.parent.clone(),
             trace: call.trace().cloned(),
+            given: start.definition.as_deref().map(digest),
             ..Summary::default()
         }
     }
@@ -103,8 +134,10 @@ impl Desk {
         let started = to_millis(SystemTime::now());
         let anew = Some(Anew { input: start.input.clone(), started });
         let summary = Summary { anew, ..self.summary(call, &start, started) };
-        let begun = Entry { at: started, event: Event::Begun { input: start.input, from: row.run } };
-        let run = Self::renew(call, shard, lease, &row, &summary, &[begun])?;
+        let mut opening = self.opening(&start, started)?;
+        let begun = Event::Begun { input: start.input, from: row.run };
+        opening.insert(0, Entry { at: started, event: begun });
+        let run = Self::renew(call, shard, lease, &row, &summary, &opening)?;
         reply(&Started { run, existing: false })
     }
 
@@ -145,7 +178,8 @@ impl Desk {
             Duplicate::AfterEnd if row.phase.is_final() => return self.anew(call, start).await,
             Duplicate::Join | Duplicate::AfterFailure | Duplicate::AfterEnd => {}
         }
-        let ours = row.summary.parent == start.parent;
+        let ours = row.summary.parent == start.parent
+            && row.summary.given == start.definition.as_deref().map(digest);
         if ours && *row.summary.input(&row.input) == start.input {
             return reply(&Started { run: row.run, existing: true });
         }
@@ -201,6 +235,8 @@ impl Desk {
             Some(entries) => entries,
             None => inner.cause_of_failure(&row, &journal).unwrap_or(journal.len()),
         };
+        // An execution keeps the definition that it began with.
+        let keep = keep.max(Opening::of(&journal).entries);
         if keep > journal.len() {
             let readable = if unreadable.is_some() { "readable " } else { "" };
             let message =

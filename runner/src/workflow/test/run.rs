@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Ended, Error, Test};
+use crate::entity::HandlerError;
 use crate::message::{EntityAddress, EntityId, Outcome, Snowflake};
 use crate::shard::Fence;
 use crate::store::Write;
@@ -74,6 +75,14 @@ impl<'a> Run<'a> {
         let unread = std::mem::take(&mut self.history);
         self.due.clear();
         self.again.clear();
+        let given = self.test.definition.as_ref().filter(|_| Arc::ptr_eq(self.workflow, &self.test.workflow));
+        let kept = match self.workflow.begin(&input, given) {
+            Ok(kept) => kept,
+            Err(HandlerError::Failed(refused)) => {
+                return Ok(Turn::Ended(End::Failed(Outcome::Failure(refused))));
+            }
+            Err(HandlerError::Retry(error)) => return Err(Error::Panicked(error)),
+        };
         let definition = self.workflow.definition();
         let about = About {
             address: EntityAddress {
@@ -83,9 +92,17 @@ impl<'a> Run<'a> {
             group: definition.group.clone(),
             run: Snowflake::new(self.start),
             seed: 0,
+            definition: kept.clone(),
         };
         let mut function = Function::new(self.workflow.as_ref(), about, input, self.now, &[], || {});
         let mut turn = function.turn();
+        if let Some(definition) = kept {
+            let event = Event::Defined { definition };
+            match turn {
+                Turn::Waiting => turn = self.tell(&mut function, event),
+                _ => self.history.push(Entry { at: self.now, event }),
+            }
+        }
         for entry in unread {
             if let (Event::Signal { .. }, Turn::Waiting) = (&entry.event, &turn) {
                 turn = self.tell(&mut function, entry.event);

@@ -10,7 +10,14 @@ fn those_who_were_there_before_the_observer_count_at_once() {
     };
     let runners = vec![record("a"), record(ME)];
     let now = Moment::new(SETTLE);
-    observer.apply(Event::Snapshot(Snapshot { runners, shards: Vec::new() }), now);
+    let held = ShardRecord {
+        shard: shard(0),
+        holder: Some(instance("a")),
+        epoch: Epoch::new(1),
+        generation: 1,
+        revision: Revision::new("1"),
+    };
+    observer.apply(Event::Snapshot(Snapshot { runners, shards: vec![held] }), now);
     assert_eq!(observer.members().len(), 1);
     assert_eq!(observer.deadline(), Some(now + SETTLE), "the observer itself joins");
     observer.tick(now + SETTLE);
@@ -18,8 +25,20 @@ fn those_who_were_there_before_the_observer_count_at_once() {
 }
 
 #[test]
+fn while_nobody_holds_a_shard_whoever_joins_counts_at_once() {
+    let mut world = World::with(&[]);
+    assert_eq!(world.names(), [ME]);
+    world.renew("a");
+    assert_eq!(world.names(), ["a", ME]);
+    world.hold(0, Some(ME));
+    world.renew("b");
+    assert_eq!(world.names(), ["a", ME], "a shard may have to move to it");
+}
+
+#[test]
 fn several_joins_are_one_change_after_the_wait() {
     let mut world = World::with(&["a"]);
+    world.hold(0, Some("a"));
     world.observer.take_changes();
     world.renew("b");
     world.pass(400);
@@ -35,6 +54,7 @@ fn several_joins_are_one_change_after_the_wait() {
 #[test]
 fn a_runner_joins_when_it_is_ready() {
     let mut world = World::with(&[]);
+    world.hold(0, Some(ME));
     world.say("a", State::Starting);
     world.pass(5_000);
     assert_eq!(world.members()[0], ("a".to_owned(), State::Starting));
@@ -47,6 +67,7 @@ fn a_runner_joins_when_it_is_ready() {
 #[test]
 fn a_death_counts_at_once_and_takes_those_along_who_joined() {
     let mut world = World::with(&["a"]);
+    world.hold(0, Some("a"));
     world.renew("b");
     world.apply(Event::Terminated(instance("a")));
     assert!(world.observer.take_changes().reassign);
@@ -56,6 +77,7 @@ fn a_death_counts_at_once_and_takes_those_along_who_joined() {
 #[test]
 fn a_drain_counts_at_once_and_takes_those_along_who_joined() {
     let mut world = World::with(&["a"]);
+    world.hold(0, Some("a"));
     world.renew("b");
     world.say("a", State::Draining);
     assert_eq!(world.names(), ["a", "b", ME]);

@@ -1,0 +1,9 @@
+//! A runner that knows orders. Configured by its environment, it runs alone on SQLite, or in a Cluster as the image of its runners.
+
+use std::process::ExitCode;
+
+use cleat_runner::Runner;
+
+fn main() -> ExitCode {
+    orders::serve(Runner::from_env()).run()
+}

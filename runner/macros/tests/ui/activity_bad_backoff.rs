@@ -1,0 +1,18 @@
+use cleat_runner::prelude::*;
+
+#[workflow]
+struct Order;
+
+#[workflow_impl]
+impl Order {
+    async fn execute(&self, id: String) -> Result<String, String> {
+        Ok(id)
+    }
+
+    #[activity(backoff = "linear")]
+    async fn charge(&self) -> Result<(), Never> {
+        Ok(())
+    }
+}
+
+fn main() {}

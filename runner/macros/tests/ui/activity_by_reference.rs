@@ -1,0 +1,18 @@
+use cleat_runner::prelude::*;
+
+#[workflow]
+struct Order;
+
+#[workflow_impl]
+impl Order {
+    async fn execute(&self, id: String) -> Result<String, String> {
+        Ok(id)
+    }
+
+    #[activity]
+    async fn charge(&self, card: &str) -> Result<(), Never> {
+        Ok(())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+use cleat_runner::prelude::*;
+
+#[workflow]
+struct Order;
+
+#[workflow_impl]
+impl Order {
+    async fn execute(&self, id: &String) -> Result<String, String> {
+        Ok(id.clone())
+    }
+}
+
+fn main() {}
