@@ -28,6 +28,7 @@ mod environment;
 mod part;
 mod secret;
 mod settings;
+mod standard;
 mod start;
 
 use std::io::IsTerminal;
@@ -279,7 +280,7 @@ impl Runner {
         let mut running = Running::default();
         let served = async {
             let registering = register(&started.place.node, registrations, crons)?;
-            for part in parts {
+            for part in standard::parts().into_iter().chain(parts) {
                 running.start(part, started.place.clone()).await?;
             }
             started.place.close_ports();

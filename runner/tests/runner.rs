@@ -6,10 +6,14 @@ use std::process::{ExitCode, ExitStatus};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cleat_runner::lease::{Event, Leases, Memory, RunnerRecord};
 use cleat_runner::prelude::*;
 use cleat_runner::runner::{Error, Place, Port};
 use cleat_runner::singleton;
+use futures::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -162,7 +166,7 @@ async fn what_runs_beside_the_node_ends_before_it_and_in_the_opposite_order() {
     let data = folder.path().display().to_string();
     let lookup = |name: &str| match name {
         "CLEAT_DATA_DIR" => Some(data.clone()),
-        "CLEAT_ADMIN_LISTEN" => Some("127.0.0.1:0".to_owned()),
+        "CLEAT_GATEWAY_LISTEN" => Some("127.0.0.1:0".to_owned()),
         _ => None,
     };
     let ends = Arc::new(Mutex::new(Vec::new()));
@@ -171,17 +175,58 @@ async fn what_runs_beside_the_node_ends_before_it_and_in_the_opposite_order() {
         .beside("first", noting("first", &ends))
         .beside("second", noting("second", &ends))
         .beside("ports", move |place: Place| async move {
-            let found = [Port::Admin, Port::Admin, Port::Gateway].map(|port| place.listener(port).is_some());
+            let found =
+                [Port::Gateway, Port::Gateway, Port::Admin].map(|port| place.listener(port).is_some());
             asked.send(found).unwrap();
             Ok::<_, Never>(async move { place.stop.cancelled().await })
         });
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let run = tokio::spawn(runner.run_until(async { stopped.await.unwrap() }));
     let found = tokio::time::timeout(PATIENCE, ports).await.expect("it starts").unwrap();
-    assert_eq!(found, [true, false, false], "one listener, given once");
+    assert_eq!(found, [false; 3], "the runner has taken its ports itself");
     stop.send(()).unwrap();
     tokio::time::timeout(PATIENCE, run).await.expect("it ends").unwrap().unwrap();
     assert_eq!(*ends.lock().unwrap(), [("second", false), ("first", false)]);
+}
+
+#[tokio::test]
+async fn a_runner_that_is_told_to_has_an_admin_port_and_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().display().to_string();
+    let lookup = |name: &str| match name {
+        "CLEAT_DATA_DIR" => Some(data.clone()),
+        "CLEAT_ADMIN_LISTEN" => Some("127.0.0.1:0".to_owned()),
+        _ => None,
+    };
+    let leases = Memory::new();
+    let mut events = leases.watch();
+    let runner = Runner::from_variables(lookup).leases(Arc::new(leases));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let run = tokio::spawn(runner.run_until(async { stopped.await.unwrap() }));
+    let found = async {
+        loop {
+            if let Some(Event::Runner(RunnerRecord { holder: Some(runner), .. })) = events.next().await {
+                return runner.admin.unwrap();
+            }
+        }
+    };
+    let admin = tokio::time::timeout(PATIENCE, found).await.expect("it says where");
+    let ready = async {
+        loop {
+            let mut stream = TcpStream::connect(&admin).await.unwrap();
+            stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            if answer.ends_with("ready\n") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ready).await.expect("it becomes ready");
+    stop.send(()).unwrap();
+    tokio::time::timeout(PATIENCE, run).await.expect("it ends").unwrap().unwrap();
+    assert!(TcpStream::connect(&admin).await.is_err(), "the port is closed");
 }
 
 #[tokio::test]

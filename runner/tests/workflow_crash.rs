@@ -3,6 +3,9 @@
 
 #[path = "workflow/doomed.rs"]
 mod doomed;
+#[path = "store_postgres_rig/proxy.rs"]
+#[allow(dead_code, reason = "not every program of tests needs all of it")]
+mod proxy;
 #[path = "workflow/world.rs"]
 #[allow(dead_code, unused_imports, unused_macros, reason = "not every program of tests needs all of it")]
 mod world;
@@ -19,7 +22,9 @@ use cleat_runner::store::{Phase, Store};
 use cleat_runner::workflow::join_all;
 use cleat_testing::process::{self, Process};
 use doomed::{Death, Doomed, Points};
+use proxy::Proxy;
 use sqlx::{Connection, PgConnection, Row};
+use world::PATIENCE;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Refused(String);
@@ -137,6 +142,61 @@ async fn effects(url: &str) -> BTreeMap<String, i64> {
     rows.await.unwrap().iter().map(|row| (row.get("what"), row.get("times"))).collect()
 }
 
+/// The same end and the same effects, whatever happened. The next one finds nothing of them.
+async fn is_as_ever(url: &str, id: &str, end: &str) {
+    assert_eq!(end, format!("gone {id} child"));
+    let child = format!("{id} child");
+    let names = ["reserve", "branch 0", "branch 1", "branch 2", "undo reserve", &child];
+    let expected: BTreeMap<String, i64> = names.map(|name| (name.to_owned(), 1)).into();
+    assert_eq!(effects(url).await, expected, "each effect is there once, killed {id}");
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    sqlx::query("TRUNCATE effects").execute(&mut connection).await.unwrap();
+}
+
+/// A process that is killed while it waits for the answer to one of its COMMITs, which the server has seen or not.
+async fn killed_at_commit(url: &str, id: &str, number: u32, seen: bool) -> Option<String> {
+    // With the end of the text, since the isolation level is called READ COMMITTED.
+    let proxy = Proxy::holding(url, seen, b"COMMIT\0").await;
+    let mut child = Process::spawn("runner").unwrap();
+    let order = Order { url: proxy.url.clone(), id: id.to_owned(), death: Death::Never };
+    child.send(&order).await.unwrap();
+    tokio::select! {
+        told = child.receive::<String>() => return told.unwrap(),
+        () = proxy.cut(number) => {}
+    }
+    child.kill().await.unwrap();
+    None
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_killed_in_the_middle_of_any_commit_changes_nothing() {
+    let database = cleat_testing::postgres::shared().await.unwrap().database().await.unwrap();
+    let url = database.url.as_str();
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    sqlx::query("CREATE TABLE effects (what text NOT NULL)").execute(&mut connection).await.unwrap();
+    // Makes the schema, whose own commits are not meant.
+    let first = run(url, "first", Death::Never).await.unwrap();
+    is_as_ever(url, "first", &first).await;
+    for seen in [false, true] {
+        let mut killed = 0;
+        for number in 1.. {
+            let id = format!("commit {number} {seen}");
+            let survived = killed_at_commit(url, &id, number, seen).await;
+            let end = match &survived {
+                Some(end) => end.clone(),
+                None => run(url, &id, Death::Never).await.expect("the second process is not killed"),
+            };
+            is_as_ever(url, &id, &end).await;
+            if survived.is_some() {
+                break;
+            }
+            killed += 1;
+        }
+        // One for each transactional effect, at least.
+        assert!(killed >= 6, "{killed}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_killed_at_any_durable_point_changes_nothing() {
     let database = cleat_testing::postgres::shared().await.unwrap().database().await.unwrap();
@@ -156,12 +216,7 @@ async fn a_process_that_is_killed_at_any_durable_point_changes_nothing() {
                     run(url, &id, Death::Never).await.expect("the second process is not killed")
                 }
             };
-            assert_eq!(end, format!("gone {id} child"));
-            let child = format!("{id} child");
-            let names = ["reserve", "branch 0", "branch 1", "branch 2", "undo reserve", &child];
-            let expected: BTreeMap<String, i64> = names.map(|name| (name.to_owned(), 1)).into();
-            assert_eq!(effects(url).await, expected, "each effect is there once, killed {id}");
-            sqlx::query("TRUNCATE effects").execute(&mut connection).await.unwrap();
+            is_as_ever(url, &id, &end).await;
             if survived.is_some() {
                 break;
             }

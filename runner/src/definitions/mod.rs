@@ -15,6 +15,7 @@ mod cron;
 mod fault;
 mod keeper;
 pub mod kubernetes;
+mod written;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,7 @@ use cleat_crds::workflow_type::WorkflowTypeSpec;
 pub use crate::egress::{NoSecret, Secrets};
 pub use fault::{Fault, Faults, field};
 pub use keeper::{Keeper, Serving, Workflows};
+pub use written::Written;
 
 /// Everything that is declared for one Cluster, by name.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -24,6 +24,11 @@ pub(super) fn shown(place: usize, entry: &Entry) -> Value {
 fn said(event: &Event) -> (&'static str, Value) {
     match event {
         Event::Begun { input, .. } => ("Begun", json!({ "input": value(input) })),
+        // It is JSON, if it is that of steps.
+        Event::Defined { definition } => {
+            let shown: Value = serde_json::from_slice(definition).unwrap_or_default();
+            ("Defined", json!({ "definition": shown }))
+        }
         Event::Activity { step, name, attempts, outcome } => {
             ("Activity", with(outcome, json!({ "step": step, "name": name, "attempts": attempts })))
         }

@@ -64,6 +64,8 @@ pub struct Settings {
     pub token: Arc<Token>,
     /// Which hosts declared handlers may call, as patterns.
     pub egress: Vec<String>,
+    /// Whether they may call this machine: for development.
+    pub egress_loopback: bool,
     /// Where traces go, if anywhere.
     pub otlp: Option<Endpoint>,
     /// The rollout that it belongs to, if it is not the release.
@@ -144,6 +146,7 @@ impl Settings {
             gateway: env.text("CLEAT_GATEWAY_LISTEN"),
             gateway_auth,
             token,
+            egress_loopback: env.read("CLEAT_EGRESS_LOOPBACK", loopback)?.unwrap_or(false),
             egress: env.list("CLEAT_EGRESS_ALLOW").unwrap_or_else(|| vec!["*".to_owned()]),
             otlp: env.read("CLEAT_OTLP_ENDPOINT", Endpoint::from_str)?,
             version: env.text("CLEAT_VERSION"),
@@ -198,6 +201,14 @@ fn cluster_name(text: &str) -> Result<String, &'static str> {
         && text.bytes().next().is_some_and(plain)
         && text.bytes().last().is_some_and(plain);
     if label { Ok(text.to_owned()) } else { Err("it is the name of a Cluster: a DNS label") }
+}
+
+fn loopback(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "allow" => Ok(true),
+        "refuse" => Ok(false),
+        _ => Err("it is allow or refuse"),
+    }
 }
 
 fn gateway_auth(text: &str) -> Result<GatewayAuth, &'static str> {

@@ -1,23 +1,6 @@
 //! What is wrong with a definition.
 
-use std::fmt;
-
-/// Something in a definition that cannot work.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// Where: `spec.steps[2].call.input.count`.
-    pub path: String,
-    /// What, in one word for conditions.
-    pub reason: &'static str,
-    /// The same for people, with what to do about it.
-    pub message: String,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.message)
-    }
-}
+pub use crate::definitions::Fault;
 
 /// All that is wrong with a definition: at least one thing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -135,6 +135,11 @@ impl Host {
         Ok(())
     }
 
+    /// Starts no more executions of a type. Those that run go on, for as long as this process does.
+    pub fn close(&self, definition: &Definition) {
+        self.0.entities.unregister(&definition.entity_type);
+    }
+
     /// How many executions are in memory.
     pub fn resident_executions(&self) -> usize {
         self.0.all_shards().iter().map(|shard| shard.resident_count()).sum()

@@ -51,7 +51,6 @@ pub(crate) use child::Child;
 pub use child::Policy;
 pub use client::Client;
 pub use context::{About, Context, Gone};
-pub(crate) use definition::name_of;
 pub use definition::{Definition, Workflow};
 pub(crate) use definition::{is_execution, name_of};
 pub use door::Started;

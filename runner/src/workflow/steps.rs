@@ -32,6 +32,11 @@ pub trait Steps: Clone + Send + Sync + 'static {
         self.context().sleep(duration)
     }
 
+    /// The same with a name, for those who look on.
+    fn sleep_named(&self, name: &str, duration: Duration) -> impl Future<Output = ()> + Send + use<Self> {
+        self.context().sleep_named(name, duration)
+    }
+
     /// Waits until a time, which may have passed.
     fn sleep_until(&self, time: SystemTime) -> impl Future<Output = ()> + Send + use<Self> {
         self.context().sleep_until(time)

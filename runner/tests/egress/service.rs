@@ -1,4 +1,5 @@
 //! A service that says what it is told to.
+#![allow(dead_code, reason = "not every program of tests needs all of it")]
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

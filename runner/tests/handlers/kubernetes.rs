@@ -36,8 +36,9 @@ impl Server {
         let token = handle.token().to_owned();
         let kubeconfig = Kubeconfig::from_yaml(&handle.kubeconfig()).unwrap();
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let mut config = config.unwrap();
         // Each start of the server has a certificate of its own.
-        let config = Config { accept_invalid_certs: true, ..config.unwrap() };
+        config.accept_invalid_certs = true;
         let client = Client::try_from(config).unwrap();
         Self { folder, handle: Some(handle), port, token, client }
     }

@@ -21,11 +21,20 @@ impl Proxy {
     pub const NEVER: u32 = 1 << 30;
 
     pub async fn start(url: &str, forward: bool) -> Self {
-        Self::counting(url, forward, b"").await
+        Self::with(url, forward, Cut { what: b"", hold: false }).await
     }
 
     /// The same, counting only requests that contain something. One that is passed on is done before the cut.
     pub async fn counting(url: &str, forward: bool, what: &'static [u8]) -> Self {
+        Self::with(url, forward, Cut { what, hold: false }).await
+    }
+
+    /// The same, but nothing is cut: the client waits for an answer until it dies.
+    pub async fn holding(url: &str, forward: bool, what: &'static [u8]) -> Self {
+        Self::with(url, forward, Cut { what, hold: true }).await
+    }
+
+    async fn with(url: &str, forward: bool, how: Cut) -> Self {
         let port: u16 = url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let own = listener.local_addr().unwrap().port();
@@ -34,7 +43,7 @@ impl Proxy {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                tokio::spawn(pass(client, server, Arc::clone(&counter), forward, what));
+                tokio::spawn(pass(client, server, Arc::clone(&counter), forward, how));
             }
         });
         Self { url: url.replace(&format!(":{port}/"), &format!(":{own}/")), left, forward }
@@ -52,12 +61,19 @@ impl Proxy {
     }
 }
 
+/// What counts, and what becomes of a connection that is cut.
+#[derive(Clone, Copy)]
+struct Cut {
+    what: &'static [u8],
+    hold: bool,
+}
+
 async fn pass(
     mut client: TcpStream,
     mut server: TcpStream,
     left: Arc<AtomicU32>,
     forward: bool,
-    what: &'static [u8],
+    Cut { what, hold }: Cut,
 ) {
     let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
@@ -66,16 +82,21 @@ async fn pass(
                 let Ok(n @ 1..) = read else { return };
                 let counts = what.is_empty() || up[..n].windows(what.len()).any(|part| part == what);
                 let cut = counts && left.fetch_sub(1, Ordering::Relaxed) == 1;
-                if cut {
-                    left.store(Proxy::NEVER, Ordering::Relaxed);
-                }
                 if (!cut || forward) && server.write_all(&up[..n]).await.is_err() {
                     return;
                 }
+                if cut && forward && !what.is_empty() {
+                    // The server has done what it was asked, and only its answer is lost.
+                    let _ = server.read(&mut down).await;
+                }
                 if cut {
-                    if forward && !what.is_empty() {
-                        // The server has done what it was asked, and only its answer is lost.
-                        let _ = server.read(&mut down).await;
+                    left.store(Proxy::NEVER, Ordering::Relaxed);
+                }
+                if cut && hold {
+                    let _ = client.read(&mut up).await;
+                }
+                if cut {
+                    if hold || forward && !what.is_empty() {
                         return;
                     }
                     // The client hears nothing more; the server may do what it was asked, or not get to it.

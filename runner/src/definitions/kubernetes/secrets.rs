@@ -22,7 +22,13 @@ const USABLE: Duration = Duration::from_secs(24 * 3600);
 /// Secrets of a namespace, read by name when they are needed: a runner may get those that its Role names, and list none.
 pub struct KubernetesSecrets {
     api: Api<Secret>,
-    read: Mutex<HashMap<String, (Instant, HashMap<String, Bytes>)>>,
+    read: Mutex<HashMap<String, Read>>,
+}
+
+/// A Secret as it was read.
+struct Read {
+    when: Instant,
+    values: HashMap<String, Bytes>,
 }
 
 impl KubernetesSecrets {
@@ -31,10 +37,10 @@ impl KubernetesSecrets {
         Self { api: Api::namespaced(client, namespace), read: Mutex::default() }
     }
 
-    fn remembered(&self, key: &SecretKey, for_: Duration) -> Option<Result<Bytes, NoSecret>> {
+    fn remembered(&self, key: &SecretKey, within: Duration) -> Option<Result<Bytes, NoSecret>> {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let (when, values) = read.get(&key.name)?;
-        (when.elapsed() < for_).then(|| values.get(&key.key).cloned().ok_or_else(|| missing(key)))
+        let Read { when, values } = read.get(&key.name)?;
+        (when.elapsed() < within).then(|| values.get(&key.key).cloned().ok_or_else(|| missing(key)))
     }
 }
 
@@ -51,7 +57,7 @@ impl Secrets for KubernetesSecrets {
                 let values: HashMap<String, Bytes> = values.collect();
                 let value = values.get(&key.key).cloned().ok_or_else(|| missing(key));
                 let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-                read.insert(key.name.clone(), (Instant::now(), values));
+                read.insert(key.name.clone(), Read { when: Instant::now(), values });
                 value
             }
             Ok(None) => {

@@ -1,5 +1,6 @@
 //! The way to the API server.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -69,6 +70,22 @@ impl Access {
     /// The namespace of the Cluster.
     pub fn namespace(&self) -> &str {
         &self.namespace
+    }
+
+    /// The addresses of the API server, as far as they are known here.
+    pub async fn addresses(&self) -> Vec<IpAddr> {
+        let url = &self.config.cluster_url;
+        let port = url.port_u16().unwrap_or(443);
+        let inside = std::env::var("KUBERNETES_SERVICE_HOST").ok();
+        let mut addresses = Vec::new();
+        for host in url.host().map(ToOwned::to_owned).into_iter().chain(inside) {
+            let host = host.trim_matches(['[', ']']).to_owned();
+            // A name that leads nowhere now is not asked through, either.
+            if let Ok(found) = tokio::net::lookup_host((host, port)).await {
+                addresses.extend(found.map(|address| address.ip()));
+            }
+        }
+        addresses
     }
 
     /// A client for whatever is not urgent: it waits and tries again by itself.

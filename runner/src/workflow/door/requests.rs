@@ -41,7 +41,7 @@ pub(crate) struct Start {
 impl Start {
     /// A start with this input and nothing else.
     pub(crate) fn of(input: Bytes) -> Self {
-        Self { input, timeout: None, parent: None, duplicate: Duplicate::Join }
+        Self { input, timeout: None, parent: None, duplicate: Duplicate::Join, definition: None }
     }
 }
 

@@ -81,7 +81,9 @@ impl<'a> Run<'a> {
             Err(HandlerError::Failed(refused)) => {
                 return Ok(Turn::Ended(End::Failed(Outcome::Failure(refused))));
             }
-            Err(HandlerError::Retry(error)) => return Err(Error::Panicked(error)),
+            Err(HandlerError::Retry(error) | HandlerError::RetryAfter(error, _)) => {
+                return Err(Error::Panicked(error));
+            }
         };
         let definition = self.workflow.definition();
         let about = About {
