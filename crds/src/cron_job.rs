@@ -26,12 +26,7 @@ use crate::{ClusterRef, Duration, Json};
     printcolumn(name = "Suspend", type_ = "boolean", json_path = ".spec.suspend"),
     printcolumn(name = "Active", type_ = "integer", json_path = ".status.active"),
     printcolumn(name = "Last", type_ = "date", json_path = ".status.lastScheduleTime"),
-    printcolumn(
-        name = "Next",
-        type_ = "string",
-        json_path = ".status.next",
-        description = "How long until the next tick, as of the last change"
-    ),
+    printcolumn(name = "Next", type_ = "string", json_path = ".status.next", description = "The next tick"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
         name = "Ready",

@@ -163,6 +163,9 @@ pub struct WorkflowStatus {
     /// Why it failed, or does not get on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// Whether it was told to rest by this object.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
     /// How many of the signals of the spec have been sent.
     #[serde(default)]
     pub signals_sent: i32,

@@ -1,0 +1,186 @@
+//! Clusters: the runners that serve them, and everything that those need.
+
+mod build;
+pub mod credential;
+mod gateway;
+mod observe;
+mod overlay;
+mod secrets;
+mod status;
+mod trouble;
+mod validate;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleat_crds::cluster::{Cluster, ClusterStatus};
+use cleat_crds::{EntityType, WorkflowType};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+
+use self::credential::Credential;
+use self::validate::{Group, Invalid};
+use crate::apply;
+use crate::condition::{Finding, conditions};
+use crate::controller::{Context, Known, Lookup, Next, Reconcile};
+use crate::error::Error;
+use crate::names::annotation;
+use crate::runners::Key;
+
+/// How often a Cluster that is not as it is wanted is looked at: at first, and after a while.
+const SOON: Duration = Duration::from_secs(2);
+const LATER: Duration = Duration::from_secs(15);
+/// How long it is looked at often.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Brings about Clusters.
+pub struct Clusters {
+    /// What all controllers share.
+    pub context: Context,
+    /// The namespace that this controller sees; None for all.
+    pub scope: Option<String>,
+    /// The Clusters that are known.
+    pub clusters: Known<Cluster>,
+    /// Types of entity, which may name Secrets.
+    pub entities: Known<EntityType>,
+    /// Types of workflow, which may name Secrets.
+    pub workflows: Known<WorkflowType>,
+}
+
+impl Reconcile for Clusters {
+    type Object = Cluster;
+    const KIND: &'static str = "Cluster";
+    const MANAGER: &'static str = "cleat.dev/cluster";
+
+    async fn reconcile(&self, cluster: &Arc<Cluster>) -> Result<Next, Error> {
+        let cluster = cluster.as_ref();
+        self.forget_the_gone();
+        if cluster.meta().deletion_timestamp.is_some() {
+            // What it consists of goes with it.
+            self.context.runners.forget(&Key::of(cluster));
+            return Ok(Next::Change);
+        }
+        let groups = match validate::groups(cluster) {
+            Ok(groups) => groups,
+            Err(invalid) => return self.refuse(cluster, &invalid).await,
+        };
+        let before = observe::before(&self.context.client, cluster, &groups).await?;
+        let now = Timestamp::now();
+        let wanted = cluster.annotations().get(annotation::ROTATE);
+        let (credential, rotation) =
+            Credential::next(before.credential.as_ref(), wanted, now, || credential::token(now));
+        let objects = build::all(&build::Parts {
+            cluster,
+            groups: &groups,
+            options: &self.context.options,
+            credential: &credential,
+            deployments: &before.deployments,
+            secrets: &secrets::named(cluster, &self.entities, &self.workflows),
+        });
+        let namespace = cluster.namespace().unwrap_or_default();
+        for object in objects {
+            object.apply(&self.context.client, &namespace, Self::MANAGER).await?;
+        }
+        if let Some(binding) = &self.context.options.runner.gateway_binding {
+            let scope = self.scope.as_deref();
+            gateway::allow(&self.context.client, binding, scope, &self.clusters, cluster).await?;
+        }
+        let next = self.update(cluster, &groups, before.database).await?;
+        Ok(match (next, rotation) {
+            (Next::After(next), Some(rotation)) => Next::After(next.min(rotation)),
+            (Next::Change, Some(rotation)) => Next::After(rotation),
+            (next, None) => next,
+        })
+    }
+}
+
+impl Clusters {
+    /// Nothing tells of an object that is gone but that it is not there any more.
+    fn forget_the_gone(&self) {
+        for key in self.context.runners.kept() {
+            let ours = self.scope.as_ref().is_none_or(|scope| *scope == key.namespace);
+            if ours && self.clusters.find_one(&key.namespace, &key.name).is_none() {
+                self.context.runners.forget(&key);
+            }
+        }
+    }
+
+    /// Says how the Cluster is doing.
+    async fn update(
+        &self,
+        cluster: &Cluster,
+        groups: &[Group],
+        database: Option<(&'static str, String)>,
+    ) -> Result<Next, Error> {
+        let Context { client, runners, .. } = &self.context;
+        let seen = observe::now(client, cluster).await?;
+        // Runners are looked for when their number may have changed.
+        let wanted: i32 = groups.iter().map(|group| group.replicas).sum();
+        runners.keep(cluster, usize::try_from(wanted).unwrap_or(0), &instances(&seen.runners));
+        let statuses = runners.statuses(&Key::of(cluster));
+        let connected: BTreeSet<_> = statuses.into_iter().map(|status| status.name).collect();
+        let time = Timestamp::now();
+        let parts = status::Parts { cluster, groups, now: &seen, database, connected: &connected, time };
+        let (status, settled) = status::status(&parts);
+        self.announce(cluster, &status).await;
+        let moving = status.conditions.iter().find(|condition| condition.type_ == "Progressing");
+        let since = moving.map_or(time, |condition| condition.last_transition_time.0);
+        self.write(cluster, &status).await?;
+        Ok(if settled {
+            Next::Change
+        } else if time.as_second() - since.as_second() < i64::try_from(PATIENCE.as_secs()).unwrap_or(0) {
+            Next::After(SOON)
+        } else {
+            Next::After(LATER)
+        })
+    }
+
+    /// Tells people when the Cluster becomes ready or is not any more, and when something needs them.
+    async fn announce(&self, cluster: &Cluster, status: &ClusterStatus) {
+        let before = cluster.status.clone().unwrap_or_default();
+        for condition in &status.conditions {
+            let old = before.conditions.iter().find(|old| old.type_ == condition.type_);
+            let changed =
+                old.is_none_or(|old| old.status != condition.status || old.reason != condition.reason);
+            let warn = condition.type_ == "Degraded" && condition.status == "True";
+            let ready = condition.type_ == "Ready" && condition.status == "True";
+            if changed && (warn || ready && old.is_none_or(|old| old.status != condition.status)) {
+                let note = condition.message.clone();
+                self.context.tell(cluster, warn, &condition.reason, "Reconcile", note).await;
+            }
+        }
+    }
+
+    /// Says why the Cluster cannot be built.
+    async fn refuse(&self, cluster: &Cluster, invalid: &Invalid) -> Result<Next, Error> {
+        let before = cluster.status.clone().unwrap_or_default();
+        let (reason, message) = (invalid.reason(), invalid.to_string());
+        let findings = vec![
+            Finding::no("Ready", reason, message.clone()),
+            Finding::no("Progressing", reason, message.clone()),
+            Finding::yes("Degraded", reason, message),
+        ];
+        let generation = cluster.meta().generation;
+        let conditions = conditions(&before.conditions, findings, generation, Timestamp::now());
+        let status = ClusterStatus { conditions, observed_generation: generation, ..before };
+        self.announce(cluster, &status).await;
+        self.write(cluster, &status).await?;
+        Ok(Next::Change)
+    }
+
+    async fn write(&self, cluster: &Cluster, status: &ClusterStatus) -> Result<(), Error> {
+        let before = cluster.status.clone().unwrap_or_default();
+        if apply::status(&self.context.client, cluster, Self::MANAGER, &before, status).await? {
+            self.context.metrics.statuses.with_label_values(&[Self::KIND]).inc();
+        }
+        Ok(())
+    }
+}
+
+/// Which starts of which runners there are.
+fn instances(leases: &[Lease]) -> BTreeSet<String> {
+    let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone();
+    leases.iter().filter_map(holder).collect()
+}

@@ -1,0 +1,195 @@
+//! The runners of one Cluster.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use cleat_proto::v1;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tonic::Status;
+
+use super::connection::{Admin, Connection, Target};
+use super::describe::{self, Question};
+use super::{ATTEMPTS, Described, Error, Execution, Key, PATIENCE, Wake};
+use crate::cluster::credential::Credential;
+use crate::error::chain;
+use crate::names::{self, annotation, label};
+
+/// The runners of one Cluster. They are left alone when this is dropped.
+pub(super) struct Fleet {
+    uid: String,
+    runners: Mutex<HashMap<String, Arc<Connection>>>,
+    /// How many there should be.
+    wanted: AtomicUsize,
+    /// Whose turn it is to be asked.
+    turn: AtomicUsize,
+    look: Arc<Notify>,
+    questions: mpsc::Sender<Question>,
+}
+
+/// The pauses between two looks at the Leases while runners are missing, and while all is well.
+const SOON: Duration = Duration::from_millis(500);
+const LATER: Duration = Duration::from_secs(5);
+const RARELY: Duration = Duration::from_secs(60);
+
+/// Reads the credential of a Cluster.
+pub(super) struct Credentials {
+    secrets: Api<Secret>,
+    name: String,
+}
+
+impl Credentials {
+    /// What is presented. It is read for each connection, because it may have been rotated.
+    pub(super) async fn present(&self) -> Result<String, Status> {
+        let secret = self.secrets.get(&self.name).await;
+        let secret = secret.map_err(|error| Status::unavailable(chain(&error)))?;
+        let credential = Credential::of(&secret).and_then(|credential| credential.tokens.into_iter().next());
+        credential.ok_or_else(|| Status::unavailable("the Secret of the credential holds none"))
+    }
+}
+
+impl Fleet {
+    pub(super) fn start(key: Key, uid: String, client: Client, wakes: broadcast::Sender<Wake>) -> Arc<Self> {
+        let (questions, asked) = mpsc::channel(1024);
+        let look = Arc::new(Notify::new());
+        let fleet = Arc::new(Self {
+            uid,
+            runners: Mutex::default(),
+            wanted: AtomicUsize::new(0),
+            turn: AtomicUsize::new(0),
+            look: Arc::clone(&look),
+            questions,
+        });
+        tokio::spawn(describe::run(Arc::downgrade(&fleet), asked));
+        let finder = Finder {
+            leases: Api::namespaced(client.clone(), &key.namespace),
+            credentials: Arc::new(Credentials {
+                secrets: Api::namespaced(client, &key.namespace),
+                name: names::credential(&key.name),
+            }),
+            key,
+            wakes,
+            look,
+        };
+        tokio::spawn(finder.run(Arc::downgrade(&fleet)));
+        fleet
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    pub(super) fn look(&self, wanted: usize, instances: &BTreeSet<String>) {
+        let before = self.wanted.swap(wanted, Ordering::Relaxed);
+        let known: BTreeSet<_> =
+            self.connections().iter().map(|known| known.target.instance.clone()).collect();
+        if before != wanted || known != *instances {
+            self.look.notify_one();
+        }
+    }
+
+    pub(super) fn statuses(&self) -> Vec<v1::RunnerStatus> {
+        self.connections().iter().filter_map(|connection| connection.status()).collect()
+    }
+
+    pub(super) async fn describe(&self, execution: Execution) -> Result<Described, Error> {
+        let (answer, answered) = oneshot::channel();
+        let asked = self.questions.send(Question { execution, answer }).await;
+        asked.map_err(|_| Error::NoRunner)?;
+        answered.await.unwrap_or(Err(Error::NoRunner))
+    }
+
+    /// Asks one runner after the other until one answers.
+    pub(super) async fn ask<T, F>(&self, question: impl Fn(Admin) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let mut admins: Vec<_> =
+            self.connections().iter().filter_map(|connection| connection.admin()).collect();
+        let count = admins.len().max(1);
+        admins.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % count);
+        let mut last = Error::NoRunner;
+        for admin in admins.into_iter().take(ATTEMPTS) {
+            let answer = tokio::time::timeout(PATIENCE, question(admin)).await;
+            let late = |_| Status::deadline_exceeded("no answer in time");
+            match answer.map_err(late).and_then(|answer| answer) {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) => match Error::from(status) {
+                    error @ Error::Unreachable(_) => last = error,
+                    error => return Err(error),
+                },
+            }
+        }
+        Err(last)
+    }
+
+    fn connections(&self) -> Vec<Arc<Connection>> {
+        self.runners.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
+/// Finds runners by their Leases.
+struct Finder {
+    key: Key,
+    leases: Api<Lease>,
+    credentials: Arc<Credentials>,
+    wakes: broadcast::Sender<Wake>,
+    look: Arc<Notify>,
+}
+
+impl Finder {
+    async fn run(self, fleet: Weak<Fleet>) {
+        let mut pause = SOON;
+        loop {
+            let settled = match self.find().await {
+                Ok(targets) => {
+                    let Some(fleet) = fleet.upgrade() else { return };
+                    self.connect(&fleet, targets)
+                }
+                Err(error) => {
+                    tracing::warn!(cluster = self.key.name, error = chain(&error), "runners cannot be found");
+                    false
+                }
+            };
+            pause = if settled { RARELY } else { (pause * 2).min(LATER) };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.look.notified() => pause = SOON,
+            }
+            if fleet.strong_count() == 0 {
+                return;
+            }
+        }
+    }
+
+    async fn find(&self) -> Result<Vec<Target>, kube::Error> {
+        let labels = format!("{}={},{}=runner", label::CLUSTER, self.key.name, label::LEASE);
+        let leases = self.leases.list(&ListParams::default().labels(&labels)).await?;
+        let target = |lease: Lease| {
+            let admin = lease.annotations().get(annotation::ADMIN).filter(|admin| !admin.is_empty())?.clone();
+            let instance =
+                lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+            Some(Target { name: lease.name_any(), instance, admin })
+        };
+        Ok(leases.items.into_iter().filter_map(target).collect())
+    }
+
+    /// Connects to runners that are new and leaves those that are gone. Whether all that there should be are connected.
+    fn connect(&self, fleet: &Fleet, targets: Vec<Target>) -> bool {
+        let mut runners = fleet.runners.lock().unwrap_or_else(PoisonError::into_inner);
+        runners.retain(|_, connection| targets.contains(&connection.target));
+        for target in targets {
+            runners.entry(target.name.clone()).or_insert_with(|| {
+                let credentials = Arc::clone(&self.credentials);
+                Arc::new(Connection::start(self.key.clone(), target, credentials, self.wakes.clone()))
+            });
+        }
+        let connected = runners.values().filter(|connection| connection.status().is_some()).count();
+        connected == runners.len() && connected >= fleet.wanted.load(Ordering::Relaxed)
+    }
+}

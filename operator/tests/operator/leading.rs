@@ -1,0 +1,39 @@
+//! Which of several replicas works.
+
+use cleat_crds::Cluster;
+use cleat_operator::Options;
+use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::rig::Rig;
+
+#[tokio::test]
+async fn one_replica_works_and_another_takes_over_when_it_stops() {
+    let rig = Rig::bare().await;
+    let options = |name: &str| Options {
+        name: name.to_owned(),
+        lease: Some("cleat-operator".to_owned()),
+        ..Options::default()
+    };
+    let holder =
+        |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty());
+    let (first, second) = (CancellationToken::new(), CancellationToken::new());
+    let one = tokio::spawn(cleat_operator::run(rig.client.clone(), options("one"), first.clone()));
+    let led = rig.until("cleat-operator", "is held", holder).await;
+    assert!(led.starts_with("one_"), "{led}");
+    let two = tokio::spawn(cleat_operator::run(rig.client.clone(), options("two"), second.clone()));
+    let spec = json!({"database": {"secretRef": {"name": "db", "key": "url"}}});
+    let _: Cluster = rig.create("default", spec).await;
+    rig.until("default", "is seen to", |cluster: &Cluster| cluster.status.clone()).await;
+    first.cancel();
+    one.await.unwrap().unwrap();
+    let other = |lease: &Lease| holder(lease).filter(|holder| holder.starts_with("two_"));
+    rig.until("cleat-operator", "is held by the other", other).await;
+    let spec = json!({"database": {"secretRef": {"name": "db2", "key": "url"}}});
+    let _: Cluster = rig.create("second", spec).await;
+    rig.until("second", "is seen to", |cluster: &Cluster| cluster.status.clone()).await;
+    second.cancel();
+    two.await.unwrap().unwrap();
+    rig.stop().await.unwrap();
+}
