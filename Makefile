@@ -1,7 +1,7 @@
 # Everything that is done with this repository, `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt bench e2e clean
+.PHONY: help test lint fmt bench e2e image clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
@@ -25,8 +25,12 @@ bench: ## Measure beside the peers; ARGS="store --json FILE" chooses what
 	cargo run --release -p bench -- $(or $(ARGS),all)
 
 e2e: ## Run the end-to-end tests on a Kubernetes of their own; the first time, build it from source
-	@.ci/setup cargo cc kubernetes
+	@.ci/setup cargo cc postgres kubernetes
 	cargo test -p e2e
+
+image: ## Build images of operator and runner as archives; PROFILE=dev builds them faster
+	@.ci/setup cargo cc
+	cargo run -p e2e --bin image -- --profile $(or $(PROFILE),release) $(or $(OUT),target/images)
 
 clean: ## Remove what was built
 	cargo clean

@@ -65,7 +65,10 @@ const KUBECTL_1_32: Module = Module {
 };
 const HELM: Module = Module {
     folder: "modules/helm",
-    flags: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0",
+    // What it renders charts for unless it asks a server; without these it takes itself for an ancient one.
+    flags: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0 \
+            -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36 \
+            -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
     packages: &[("helm.sh/helm/v3/cmd/helm", "helm")],
 };
 const COREDNS: Module = Module {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 
 use crate::binaries::Program;
@@ -14,7 +15,7 @@ use crate::control_plane::{self, ControlPlane, NODE, Options};
 use crate::home::Running;
 use crate::image::Image;
 use crate::node::Node;
-use crate::{Kubectl, progress};
+use crate::{Helm, Kubectl, progress};
 
 /// A Kubernetes that runs pods. Dropping it removes everything, unless it is the user's.
 #[derive(Debug)]
@@ -102,6 +103,14 @@ impl Cluster {
         Kubectl::new(Program::Kubectl, &self.kubeconfig()).await
     }
 
+    /// Helm for it.
+    ///
+    /// # Errors
+    /// There is no Helm and it cannot be built.
+    pub async fn helm(&self) -> Result<Helm> {
+        Helm::new(&self.kubeconfig()).await
+    }
+
     /// Whether the cluster was started by this process, so that its parts can be stopped and started.
     #[must_use]
     pub fn is_own(&self) -> bool {
@@ -128,6 +137,44 @@ impl Cluster {
             Place::Sandbox(sandbox) => Ok(&sandbox.machine),
             Place::Machine => bail!("a control plane without a node has no pods"),
         }
+    }
+
+    /// An address of the node that this machine reaches, for Services of type NodePort.
+    ///
+    /// # Errors
+    /// It is the user's cluster, and none of its nodes says an address.
+    pub async fn node(&self) -> Result<String> {
+        if let Kind::Own { plane, .. } = &self.0
+            && let Place::Sandbox(sandbox) = plane.place()
+        {
+            return Ok(sandbox.address.clone());
+        }
+        let path = "{.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
+        let address = self.kubectl().await?.run(&format!("get nodes -o jsonpath={path}")).await?;
+        ensure!(!address.is_empty(), "no node says its address");
+        Ok(address)
+    }
+
+    /// Kills all processes of a container, as nothing else in Kubernetes would.
+    ///
+    /// # Errors
+    /// It is the user's cluster, or there are none.
+    pub fn kill_container(&self, id: &str) -> Result<()> {
+        self.control_plane()?;
+        let id = id.rsplit('/').next().filter(|id| id.len() >= 32).context("not the id of a container")?;
+        let mut killed = 0;
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+            let groups = std::fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
+            if let Some(pid) = pid
+                && groups.contains(id)
+            {
+                kill_process(pid, Signal::KILL)?;
+                killed += 1;
+            }
+        }
+        ensure!(killed > 0, "container {id} has no processes");
+        Ok(())
     }
 
     /// Gives an image to the node. Pods use it with a pull policy other than `Always`.

@@ -17,6 +17,7 @@
 
 mod tar;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -33,9 +34,11 @@ use tar::Archive;
 pub struct Image {
     name: String,
     files: Vec<(PathBuf, String)>,
+    texts: Vec<(String, String)>,
     programs: Vec<(PathBuf, String)>,
     entrypoint: Vec<String>,
     environment: Vec<String>,
+    labels: BTreeMap<String, String>,
     user: Option<u32>,
 }
 
@@ -46,9 +49,11 @@ impl Image {
         Self {
             name: name.to_owned(),
             files: Vec::new(),
+            texts: Vec::new(),
             programs: Vec::new(),
             entrypoint: Vec::new(),
             environment: Vec::new(),
+            labels: BTreeMap::new(),
             user: None,
         }
     }
@@ -63,6 +68,13 @@ impl Image {
     #[must_use]
     pub fn file(mut self, from: impl Into<PathBuf>, to: &str) -> Self {
         self.files.push((from.into(), to.to_owned()));
+        self
+    }
+
+    /// A file with a text that everyone may read.
+    #[must_use]
+    pub fn text(mut self, text: &str, to: &str) -> Self {
+        self.texts.push((text.to_owned(), to.to_owned()));
         self
     }
 
@@ -84,6 +96,13 @@ impl Image {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push(format!("{name}={value}"));
+        self
+    }
+
+    /// Something to know about the image.
+    #[must_use]
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.labels.insert(name.to_owned(), value.to_owned());
         self
     }
 
@@ -109,6 +128,7 @@ impl Image {
             "config": {
                 "Entrypoint": self.entrypoint,
                 "Env": self.environment,
+                "Labels": self.labels,
                 "User": self.user.map(|id| format!("{id}:{id}")).unwrap_or_default(),
             },
             "rootfs": { "type": "layers", "diff_ids": [digest] },
@@ -147,6 +167,9 @@ impl Image {
         archive.folder("tmp", 0o1777)?;
         for (from, to) in &self.files {
             archive.file(to, 0o644, from)?;
+        }
+        for (text, to) in &self.texts {
+            archive.bytes(to, 0o644, text.as_bytes())?;
         }
         let mut libraries = Vec::new();
         for (from, to) in &self.programs {

@@ -4,7 +4,8 @@
 //! - [`Cluster`]: a whole node: control plane, scheduler, containerd, kubelet, kube-proxy and CoreDNS. It needs root, and runs in
 //!   namespaces of its own (processes, mounts, network), so that it neither meets what else runs on the machine nor leaves
 //!   anything behind.
-//! - [`image::Image`]: images made of files on this machine.
+//! - [`image::Image`]: images made of files on this machine; [`product`] are those of Cleat itself.
+//! - [`Helm`] and [`Kubectl`], as users run them.
 //!
 //! | variable | meaning |
 //! | --- | --- |
@@ -12,6 +13,7 @@
 //! | `E2E_LOAD_IMAGE` | the command that loads an image there: it gets the path of an OCI archive as its last argument |
 //! | `KUBEBUILDER_ASSETS` | a folder with kube-apiserver and the others |
 //! | `E2E_CACHE` | where programs are kept that had to be built, `~/.cache/cleat-kubernetes` unless said otherwise |
+//! | `E2E_PROFILE` | the profile that Cleat's own programs are built with, `dev` unless said otherwise |
 //! | `E2E_LOGS` | where the logs of failed tests are kept, `/tmp/cleat-e2e-logs` unless said otherwise |
 //!
 //! # Guarantees
@@ -24,18 +26,21 @@ mod certificates;
 mod cluster;
 mod component;
 mod control_plane;
+mod helm;
 mod home;
 pub mod image;
 mod kubectl;
 mod node;
+pub mod product;
 mod sandbox;
 mod wait;
 
 pub use binaries::{Program, guest, program};
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options};
+pub use helm::Helm;
 pub use home::Running;
-pub use kubectl::Kubectl;
+pub use kubectl::{Kubectl, Outcome};
 pub use wait::{until, within};
 
 use std::io::Write;

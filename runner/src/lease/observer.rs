@@ -107,6 +107,21 @@ impl Observer {
         });
     }
 
+    /// Takes in what a write of ours told of a shard's Lease; `before` is the state of it that was known when the write began. If the
+    /// watch has told of it since then, that is newer, or what is newer is on its way: whoever let the older word win would
+    /// take a shard that was freed meanwhile for a living holder's, and nobody would say otherwise.
+    pub fn learn(
+        &mut self,
+        shard: &ShardId,
+        before: Option<&Revision>,
+        told: Option<ShardRecord>,
+        now: Moment,
+    ) {
+        if self.shards.get(shard).map(|record| &record.revision) == before {
+            self.apply(told.map_or_else(|| Event::ShardGone(shard.clone()), Event::Shard), now);
+        }
+    }
+
     /// A connection to this instance's address, begun at that moment, was refused.
     pub fn refused(&mut self, instance: &Instance, begun: Moment, now: Moment) {
         self.input(now, |observer| {

@@ -44,6 +44,13 @@ pub(super) enum Ground {
     Former(Fence),
 }
 
+/// What a write told of a shard's Lease, and which state of it was known when the write began.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) before: Option<Revision>,
+    pub(super) record: ShardRecord,
+}
+
 /// How the claim of one shard ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -79,12 +86,12 @@ impl Trouble {
 type Holdings = HashMap<ShardId, Holding>;
 
 impl Door {
-    /// Claims shards together. Gives the outcome for each, and every record of a Lease that was learnt on the way.
+    /// Claims shards together. Gives the outcome for each, and what was told of their Leases on the way.
     pub(super) async fn claim(
         &self,
         wanted: Vec<Wanted>,
         living: &BTreeSet<Instance>,
-    ) -> (Vec<Outcome>, Vec<ShardRecord>) {
+    ) -> (Vec<Outcome>, Vec<Told>) {
         let holdings = match self.holdings(&wanted).await {
             Ok(holdings) => holdings,
             Err(error) => {
@@ -95,16 +102,16 @@ impl Door {
         let writes = wanted.into_iter().map(|wanted| self.write_lease(wanted, &holdings, living));
         // The semaphore bounds the writes; nothing else is to wait for anything here.
         let answers: Vec<_> = stream::iter(writes).buffer_unordered(usize::MAX).collect().await;
-        let (mut outcomes, mut records, mut fences) = (Vec::new(), Vec::new(), Vec::new());
-        for (answer, record) in answers {
-            records.extend(record);
+        let (mut outcomes, mut told, mut fences) = (Vec::new(), Vec::new(), Vec::new());
+        for (answer, heard) in answers {
+            told.extend(heard);
             match answer {
                 Outcome::Won(fence) => fences.push(fence),
                 other => outcomes.push(other),
             }
         }
         outcomes.extend(self.raise(fences).await);
-        (outcomes, records)
+        (outcomes, told)
     }
 
     async fn holdings(&self, wanted: &[Wanted]) -> Result<Holdings, store::Error> {
@@ -123,7 +130,7 @@ impl Door {
         wanted: Wanted,
         holdings: &Holdings,
         living: &BTreeSet<Instance>,
-    ) -> (Outcome, Option<ShardRecord>) {
+    ) -> (Outcome, Option<Told>) {
         let Wanted { shard, ground } = wanted;
         let stored = holdings.get(&shard);
         let newest = stored.map_or(Epoch::UNCLAIMED, |holding| holding.epoch);
@@ -143,9 +150,11 @@ impl Door {
             }
         };
         let fence = Fence { shard: shard.clone(), epoch: seen.max(newest).next() };
-        match self.swap(&fence, expected).await {
-            Ok(Swap::Done(record)) => (Outcome::Won(fence), Some(record)),
-            Ok(Swap::Lost(record)) => (Outcome::Lost(shard), record),
+        match self.swap(&fence, expected.clone()).await {
+            Ok(Swap::Done(record)) => (Outcome::Won(fence), Some(Told { before: expected, record })),
+            Ok(Swap::Lost(record)) => {
+                (Outcome::Lost(shard), record.map(|record| Told { before: expected, record }))
+            }
             Err(error) => (Outcome::Failed(shard, error.into()), None),
         }
     }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::task::JoinError;
 
-use super::claim::{Ground, Outcome, Wanted};
+use super::claim::{Ground, Outcome, Told, Wanted};
 use super::host::NotOpened;
 use super::lock::Turn;
 use super::phase::{Phase, Wish};
 use super::service::Running;
-use crate::lease::{self, Event, Lock, Moment, Runner, ShardRecord, Swap};
+use crate::lease::{self, Lock, Moment, Revision, Runner, ShardRecord, Swap};
 use crate::shard::{Fence, Instance, ShardId};
 use crate::store;
 
@@ -23,11 +23,11 @@ const GRACE: Duration = Duration::from_secs(1);
 /// What came of something that was begun.
 pub(super) enum Report {
     Renewed { runner: Runner, sent: Moment, answer: Result<Lock, lease::Error> },
-    Claimed { began: Moment, outcomes: Vec<Outcome>, records: Vec<ShardRecord> },
+    Claimed { began: Moment, outcomes: Vec<Outcome>, told: Vec<Told> },
     Opened { fences: Vec<Fence>, answers: Vec<Result<(), NotOpened>> },
     Closed { fence: Fence, orderly: bool },
-    Freed { shard: ShardId, answer: Result<Swap, lease::Error> },
-    Restored { fence: Fence, answer: Result<Swap, lease::Error> },
+    Freed { shard: ShardId, before: Option<Revision>, answer: Result<Swap, lease::Error> },
+    Restored { fence: Fence, before: Option<Revision>, answer: Result<Swap, lease::Error> },
     Proven { began: Moment, fences: Vec<Fence>, answer: Result<Vec<bool>, store::Error> },
     Wedged { fences: Vec<Fence>, answer: Result<Vec<bool>, store::Error> },
 }
@@ -38,11 +38,11 @@ impl Running {
         self.dirty = true;
         match report {
             Ok(Report::Renewed { runner, sent, answer }) => self.renewed(runner, sent, answer, now),
-            Ok(Report::Claimed { began, outcomes, records }) => self.claimed(began, outcomes, records, now),
+            Ok(Report::Claimed { began, outcomes, told }) => self.claimed(began, outcomes, told, now),
             Ok(Report::Opened { fences, answers }) => self.opened(fences, answers, now),
             Ok(Report::Closed { fence, orderly }) => self.closed(&fence, orderly),
-            Ok(Report::Freed { shard, answer }) => self.freed(&shard, answer, now),
-            Ok(Report::Restored { fence, answer }) => self.restored(&fence, answer, now),
+            Ok(Report::Freed { shard, before, answer }) => self.freed(&shard, before, answer, now),
+            Ok(Report::Restored { fence, before, answer }) => self.restored(&fence, before, answer, now),
             Ok(Report::Proven { began, fences, answer }) => self.proven(began, &fences, answer, now),
             Ok(Report::Wedged { fences, answer }) => self.wedged(fences, answer, now),
             // What users wrote is caught where it runs, so this is a defect of a service that we call.
@@ -88,15 +88,18 @@ impl Running {
         let members = self.observer.members().into_iter().map(|member| member.instance);
         let living: BTreeSet<Instance> = members.filter(|instance| instance != me).collect();
         self.tasks.spawn(async move {
-            let (outcomes, records) = door.claim(wanted, &living).await;
-            Report::Claimed { began: now, outcomes, records }
+            let (outcomes, told) = door.claim(wanted, &living).await;
+            Report::Claimed { began: now, outcomes, told }
         });
     }
 
-    fn claimed(&mut self, began: Moment, outcomes: Vec<Outcome>, records: Vec<ShardRecord>, now: Moment) {
+    fn claimed(&mut self, began: Moment, outcomes: Vec<Outcome>, told: Vec<Told>, now: Moment) {
         self.claims = self.claims.saturating_sub(1);
         self.parts.metrics.claim_seconds.observe(now.since(began).as_secs_f64());
-        self.learn(records, now);
+        for Told { before, record } in told {
+            let shard = record.shard.clone();
+            self.observer.learn(&shard, before.as_ref(), Some(record), now);
+        }
         // A check that began meanwhile did not see these, and what it cleared up may concern them.
         let unchecked = self.proof.began.is_some_and(|proof| proof >= began);
         // Whoever was stopped in the middle may find that others have claimed since then.
@@ -208,11 +211,17 @@ impl Running {
         let (door, shard) = (self.door.clone(), shard.clone());
         self.tasks.spawn(async move {
             let answer = door.free(&record).await;
-            Report::Freed { shard, answer }
+            Report::Freed { shard, before: Some(record.revision), answer }
         });
     }
 
-    fn freed(&mut self, shard: &ShardId, answer: Result<Swap, lease::Error>, now: Moment) {
+    fn freed(
+        &mut self,
+        shard: &ShardId,
+        before: Option<Revision>,
+        answer: Result<Swap, lease::Error>,
+        now: Moment,
+    ) {
         if let Some(entry) = self.book.in_phase(shard, &Phase::Freeing) {
             entry.phase = Phase::Elsewhere;
             match &answer {
@@ -220,7 +229,7 @@ impl Running {
                 Err(_) => entry.failed(now),
             }
         }
-        self.swapped(shard, answer, now);
+        self.swapped(shard, before, answer, now);
     }
 
     /// Writes the Lease of a shard that we serve and whose Lease does not say so.
@@ -228,15 +237,21 @@ impl Running {
         if let Some(entry) = self.book.get_mut(&fence.shard) {
             entry.restoring = true;
         }
-        let expected = self.observer.shard(&fence.shard).map(|record| record.revision.clone());
+        let before = self.observer.shard(&fence.shard).map(|record| record.revision.clone());
         let door = self.door.clone();
         self.tasks.spawn(async move {
-            let answer = door.swap(&fence, expected).await;
-            Report::Restored { fence, answer }
+            let answer = door.swap(&fence, before.clone()).await;
+            Report::Restored { fence, before, answer }
         });
     }
 
-    fn restored(&mut self, fence: &Fence, answer: Result<Swap, lease::Error>, now: Moment) {
+    fn restored(
+        &mut self,
+        fence: &Fence,
+        before: Option<Revision>,
+        answer: Result<Swap, lease::Error>,
+        now: Moment,
+    ) {
         if let Some(entry) = self.book.get_mut(&fence.shard) {
             entry.restoring = false;
             match &answer {
@@ -245,25 +260,24 @@ impl Running {
                 Err(_) => entry.failed(now),
             }
         }
-        self.swapped(&fence.shard, answer, now);
+        self.swapped(&fence.shard, before, answer, now);
     }
 
-    fn swapped(&mut self, shard: &ShardId, answer: Result<Swap, lease::Error>, now: Moment) {
+    /// Takes in what a write told before the watch does.
+    fn swapped(
+        &mut self,
+        shard: &ShardId,
+        before: Option<Revision>,
+        answer: Result<Swap, lease::Error>,
+        now: Moment,
+    ) {
         match answer {
-            Ok(Swap::Done(record) | Swap::Lost(Some(record))) => self.learn(vec![record], now),
-            Ok(Swap::Lost(None)) => self.observer.apply(Event::ShardGone(shard.clone()), now),
+            Ok(Swap::Done(record)) => self.observer.learn(shard, before.as_ref(), Some(record), now),
+            Ok(Swap::Lost(record)) => self.observer.learn(shard, before.as_ref(), record, now),
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(%shard, error, "the Lease of a shard could not be written");
             }
-        }
-    }
-
-    /// Takes in what calls told before the watch does. It may be older than what the watch told, and then the watch's next word or
-    /// the next swap puts it right.
-    fn learn(&mut self, records: Vec<ShardRecord>, now: Moment) {
-        for record in records {
-            self.observer.apply(Event::Shard(record), now);
         }
     }
 

@@ -28,6 +28,7 @@ const PORT_ATTEMPTS: u32 = 50;
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     settings: Vec<(String, String)>,
+    networks: Vec<String>,
 }
 
 impl Options {
@@ -36,6 +37,13 @@ impl Options {
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Listens at `address`, too, and lets in everybody who comes from `network`, such as `198.18.0.0/30`.
+    #[must_use]
+    pub fn serve(mut self, address: &str, network: &str) -> Self {
+        self.networks.push(network.to_owned());
+        self.set("listen_addresses", &format!("127.0.0.1,{address}"))
     }
 
     fn render(&self, home: &Path) -> String {
@@ -139,7 +147,13 @@ impl Server {
     /// Where `database` is, over TCP on the loopback address. It stays the same for the server's whole life.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
-        format!("postgres://{USER}@127.0.0.1:{}/{database}?sslmode=disable", self.port)
+        self.url_at("127.0.0.1", database)
+    }
+
+    /// The same at another address that the server was [told to serve](Options::serve).
+    #[must_use]
+    pub fn url_at(&self, address: &str, database: &str) -> String {
+        format!("postgres://{USER}@{address}:{}/{database}?sslmode=disable", self.port)
     }
 
     /// The server's folder; `log` in it is what the server logged.
@@ -233,7 +247,11 @@ async fn create_cluster(
     }
     let mut file = std::fs::File::options();
     let mut file = file.append(true).open(data.join("postgresql.conf")).to("open postgresql.conf")?;
-    file.write_all(options.render(home.path()).as_bytes()).to("write postgresql.conf")
+    file.write_all(options.render(home.path()).as_bytes()).to("write postgresql.conf")?;
+    let rules = options.networks.iter().map(|network| format!("host all all {network} trust\n"));
+    let mut file =
+        std::fs::File::options().append(true).open(data.join("pg_hba.conf")).to("open pg_hba.conf")?;
+    file.write_all(rules.collect::<String>().as_bytes()).to("write pg_hba.conf")
 }
 
 /// A port that nobody listens on at this moment.

@@ -141,3 +141,27 @@ fn ticking_when_asked_to_is_enough() {
     assert_eq!(world.dead(), [("a".to_owned(), Death::Silent)]);
     assert_eq!(world.observer.deadline(), None);
 }
+
+#[test]
+fn what_a_write_told_does_not_undo_what_the_watch_has_told_since() {
+    let mut world = World::with(&["a"]);
+    let told = |holder: Option<&str>, revision: &str| ShardRecord {
+        shard: shard(0),
+        holder: holder.map(Instance::new),
+        epoch: Epoch::new(1),
+        generation: 1,
+        revision: Revision::new(revision),
+    };
+    // A claim of a shard without a Lease loses to somebody, who frees it before the loser takes in what it was told.
+    world.apply(Event::Shard(told(Some("a#1"), "one")));
+    world.apply(Event::Shard(told(None, "two")));
+    let now = world.now();
+    world.observer.learn(&shard(0), None, Some(told(Some("a#1"), "one")), now);
+    assert!(world.observer.vacancy(&shard(0)).is_some(), "it is free, and nobody will say so again");
+    // What the watch has not told yet is taken in.
+    let before = Revision::new("two");
+    world.observer.learn(&shard(0), Some(&before), Some(told(Some("a#1"), "three")), now);
+    assert_eq!(world.observer.vacancy(&shard(0)), None);
+    world.observer.learn(&shard(0), Some(&before), None, now);
+    assert_eq!(world.observer.shard(&shard(0)).map(|record| record.revision.as_str()), Some("three"));
+}

@@ -1,0 +1,168 @@
+//! The chart renders, and a real API server takes all of it.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use e2e::{ControlPlane, Helm, Kubectl, Options};
+
+/// The values files that the chart is rendered with; none stands for its own.
+const VALUES: [&str; 4] = ["", "ci/bare.yaml", "ci/everything.yaml", "ci/namespaces.yaml"];
+
+/// Kinds of the Prometheus operator, as far as an API server has to know them.
+const MONITORING: [(&str, &str); 3] = [
+    ("servicemonitors", "ServiceMonitor"),
+    ("podmonitors", "PodMonitor"),
+    ("prometheusrules", "PrometheusRule"),
+];
+
+fn with(values: &str) -> String {
+    if values.is_empty() { String::new() } else { format!(" --values {values}") }
+}
+
+async fn helm() -> Result<(tempfile::TempDir, Helm)> {
+    let home = tempfile::tempdir()?;
+    let helm = Helm::new(&home.path().join("kubeconfig")).await?;
+    Ok((home, helm))
+}
+
+async fn rendered(helm: &Helm, values: &str) -> Result<String> {
+    let template =
+        "template cleat . --namespace cleat-system --kube-version 1.36.0 --include-crds --is-upgrade";
+    helm.run(&format!("{template}{}", with(values))).await
+}
+
+#[tokio::test]
+async fn the_chart_passes_the_linter_with_every_values_file() -> Result<()> {
+    let (_home, helm) = helm().await?;
+    for values in VALUES {
+        helm.run(&format!("lint . --strict --kube-version 1.36.0{}", with(values))).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_value_that_the_chart_does_not_know_is_refused_by_its_name() -> Result<()> {
+    let (_home, helm) = helm().await?;
+    for (set, named) in [
+        ("replicas=3", "replicas"),
+        ("operator.replica=3", "replica"),
+        ("operator.replicas=many", "replicas"),
+        ("namespaces[0]=Not_A_Name", "namespaces"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("defaultCluster.spec.database.secretRef.nam=x", "nam"),
+    ] {
+        let outcome = helm.attempt(&format!("template . --kube-version 1.36.0 --set {set}")).await?;
+        ensure!(!outcome.success, "{set} was taken");
+        ensure!(outcome.errors.contains(named), "{set}: {}", outcome.errors);
+    }
+    let outside = "template . --kube-version 1.36.0 --namespace cleat-system --set namespaces={a},defaultCluster.enabled=true";
+    let outcome = helm.attempt(outside).await?;
+    ensure!(!outcome.success && outcome.errors.contains("not among namespaces"), "{}", outcome.errors);
+    let old = helm.attempt("template . --kube-version 1.31.0").await?;
+    ensure!(!old.success && old.errors.contains("kubeVersion"), "{}", old.errors);
+    Ok(())
+}
+
+async fn prepare(kubectl: &Kubectl) -> Result<()> {
+    for namespace in ["cleat-system", "team-a", "team-b"] {
+        kubectl.run(&format!("create namespace {namespace}")).await?;
+        let level = format!("label namespace {namespace} pod-security.kubernetes.io/enforce=restricted");
+        kubectl.run(&format!("{level} pod-security.kubernetes.io/warn=restricted")).await?;
+        e2e::until("there is no service account", || async {
+            Ok(kubectl.attempt(&format!("get serviceaccount default -n {namespace}"), "").await?.success)
+        })
+        .await?;
+    }
+    // Helm makes it before the pod that uses it.
+    kubectl.run("create serviceaccount cleat-test -n cleat-system").await?;
+    for (plural, kind) in MONITORING {
+        let singular = kind.to_lowercase();
+        let definition = format!(
+            "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: {plural}.monitoring.coreos.com}}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {{plural: {plural}, singular: {singular}, kind: {kind}}}
+  versions:
+  - {{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}}}
+"
+        );
+        kubectl.run_with("apply -f -", &definition).await?;
+        kubectl.run(&format!("wait --for=condition=Established crd/{plural}.monitoring.coreos.com")).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_real_api_server_takes_everything_and_has_nothing_to_say_about_its_pods() -> Result<()> {
+    let plane = ControlPlane::start(Options { controllers: true }).await?;
+    let running = plane.running("chart")?;
+    let (kubectl, helm) = (plane.kubectl().await?, Helm::new(&plane.kubeconfig()).await?);
+    prepare(&kubectl).await?;
+    for values in VALUES {
+        let text = rendered(&helm, values).await?;
+        let dry = "apply --server-side --dry-run=server --validate=strict -f -";
+        let outcome = kubectl.attempt(dry, &text).await?;
+        ensure!(outcome.success, "{values}: {}", outcome.errors);
+        // Pods that are not `restricted` are warned of where a workload would make them, and refused where they are made.
+        ensure!(!outcome.errors.contains("Warning"), "{values}: {}", outcome.errors);
+        let taken = outcome.output.lines().filter(|line| line.ends_with("(server dry run)")).count();
+        let sent = text.lines().filter(|line| line.starts_with("kind: ")).count();
+        ensure!(taken == sent, "{values}: {taken} of {sent}\n{}", outcome.output);
+    }
+    running.passed();
+    Ok(())
+}
+
+/// The words of a text that are names of our metrics, without what Prometheus appends to those of histograms.
+fn metrics(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names = words.filter(|word| word.starts_with("cleat_") || word.starts_with("process_"));
+    names
+        .map(|name| {
+            ["_bucket", "_count", "_sum"].iter().fold(name, |name, end| name.trim_end_matches(end)).to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn dashboard_and_alerts_ask_for_what_is_really_measured() -> Result<()> {
+    let chart = Helm::chart();
+    let read = |path: &str| std::fs::read_to_string(chart.join(path));
+    let (dashboard, alerts) = (read("files/dashboard.json")?, read("files/alerts.yaml")?);
+    serde_json::from_str::<serde_json::Value>(&dashboard)?;
+    // The page is compared with the runners' registry where that is; the operator's names are where they are registered.
+    let mut known = metrics(&read("../../docs/metrics.md")?);
+    known.extend(metrics(&read("../../operator/src/metrics.rs")?));
+    let asked: BTreeSet<_> = metrics(&dashboard).union(&metrics(&alerts)).cloned().collect();
+    let unknown: Vec<_> = asked.difference(&known).collect();
+    ensure!(asked.len() > 20 && unknown.is_empty(), "nobody measures {unknown:?}");
+    Ok(())
+}
+
+/// What is between fences of YAML on a page.
+fn blocks(page: &str) -> Vec<&str> {
+    page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+#[tokio::test]
+async fn what_the_page_on_installing_shows_is_taken_as_it_is() -> Result<()> {
+    let page = std::fs::read_to_string(Helm::chart().join("../../docs/install.md"))?;
+    let plane = ControlPlane::start(Options { controllers: true }).await?;
+    let running = plane.running("page")?;
+    let (kubectl, helm) = (plane.kubectl().await?, Helm::new(&plane.kubeconfig()).await?);
+    let notes = helm.run("install cleat . --namespace cleat-system --create-namespace").await?;
+    ensure!(notes.contains("kubectl create secret generic cleat-database"), "{notes}");
+    kubectl.run("wait --for=condition=Established crd --all --timeout=60s").await?;
+    kubectl.run("label namespace default pod-security.kubernetes.io/warn=restricted").await?;
+    let blocks = blocks(&page);
+    ensure!(blocks.len() >= 4, "{} blocks", blocks.len());
+    for block in blocks {
+        let outcome = kubectl.attempt("apply --server-side --validate=strict -f -", block).await?;
+        ensure!(outcome.success && outcome.errors.is_empty(), "{}\n{block}", outcome.errors);
+    }
+    running.passed();
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! What is deleted goes, undoes what it has to, and never hangs.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::load::Load;
+use crate::shop::{PATIENCE, Shop};
+use crate::world::{SYSTEM, Turn};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workflow_that_is_deleted_while_it_runs_is_undone() -> Result<()> {
+    let turn = Turn::take("a_workflow_that_is_deleted_while_it_runs_is_undone").await?;
+    let shop = Shop::open(turn.world, "undone", 1).await?;
+    let gateway = shop.gateway().await?;
+    gateway.call("inventory/apples", "restock", &json!({ "count": 10 }), None).await?;
+    shop.order("o-1", 4, "1h").await?;
+    e2e::within(PATIENCE, "nothing is reserved", || async {
+        Ok((shop.stock(&gateway).await? == 6).then_some(()))
+    })
+    .await?;
+    let begun = Instant::now();
+    shop.run("delete cwf o-1 --timeout=120s").await?;
+    turn.tell(format_args!("gone after {:.1} s", begun.elapsed().as_secs_f64()));
+    ensure!(shop.stock(&gateway).await? == 10, "what was reserved is released before the object goes");
+    shop.close().await?;
+    turn.passed();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_with_running_workflows_is_deleted() -> Result<()> {
+    let turn = Turn::take("a_namespace_with_running_workflows_is_deleted").await?;
+    let shop = Shop::open(turn.world, "namespace", 1).await?;
+    let gateway = shop.gateway().await?;
+    gateway.call("inventory/apples", "restock", &json!({ "count": 100 }), None).await?;
+    for number in 0..5 {
+        shop.order(&format!("o-{number}"), 1, "1h").await?;
+    }
+    let running = "get cwf -n namespace -o jsonpath={.items[*].status.phase}";
+    turn.world.wait_for(PATIENCE, running, |text| text.matches("Running").count() == 5).await?;
+    let begun = Instant::now();
+    shop.close().await?;
+    turn.tell(format_args!("gone after {:.1} s", begun.elapsed().as_secs_f64()));
+    turn.passed();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_release_is_uninstalled_and_installed_again_under_another_name() -> Result<()> {
+    let turn = Turn::take("the_release_is_uninstalled_and_installed_again_under_another_name").await?;
+    let world = turn.world;
+    let shop = Shop::open(world, "kept", 1).await?;
+    let other = Shop::open(world, "dropped", 1).await?;
+    let gateway = shop.gateway().await?;
+    let load = Load::start(&gateway);
+    load.answered(50).await?;
+    other.gateway().await?.call("inventory/apples", "restock", &json!({ "count": 9 }), None).await?;
+    gateway.call("inventory/apples", "restock", &json!({ "count": 9 }), None).await?;
+    for shop in [&shop, &other] {
+        shop.order("o-1", 1, "1h").await?;
+        shop.run("wait --for=jsonpath={.status.phase}=Running cwf/o-1 --timeout=60s").await?;
+    }
+
+    world.helm.run(&format!("uninstall cleat --namespace {SYSTEM} --wait --timeout 5m")).await?;
+    let left = world
+        .kubectl
+        .run(&format!("get all,configmaps,secrets,leases,roles,rolebindings -n {SYSTEM} -o name"))
+        .await?;
+    let ours: Vec<&str> = left.lines().filter(|name| !name.contains("kube-root-ca.crt")).collect();
+    ensure!(ours.is_empty(), "left behind in {SYSTEM}: {ours:?}");
+    // Clusters are kept with their definitions, and go on; whoever wants to drop theirs, can.
+    load.answered(50).await?;
+    other.close().await?;
+    load.answered(50).await?;
+
+    let begun = Instant::now();
+    world.install("install again . --take-ownership").await?;
+    shop.ready().await?;
+    shop.run("scale ccl default --replicas=2").await?;
+    shop.ready().await?;
+    turn.tell(format_args!("another release served it after {:.1} s", begun.elapsed().as_secs_f64()));
+    let phase = shop.run("get cwf o-1 -o jsonpath={.status.phase}").await?;
+    ensure!(phase == "Running", "{phase}");
+    let report = load.finish().await?;
+    turn.tell(&report);
+    report.without_failures()?;
+    shop.close().await?;
+
+    world.helm.run(&format!("uninstall again --namespace {SYSTEM} --wait --timeout 5m")).await?;
+    world.install("install cleat . --take-ownership").await?;
+    turn.passed();
+    Ok(())
+}
