@@ -1,0 +1,165 @@
+//! One Pod: a runner in this process.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use cleat_runner::Runner;
+use cleat_runner::lease::kubernetes::Access;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::environment::Environment;
+use crate::dev::ready::until_ready;
+
+/// How often mounted Secrets are looked at.
+const MOUNTS: Duration = Duration::from_secs(5);
+/// The longest pause before a runner that has failed is started again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Whether a Pod says that it is ready.
+pub(super) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Runs a Pod's runner until it is told to stop, again and again if it fails.
+pub(super) async fn run(
+    client: &Client,
+    access: &Access,
+    folder: &Path,
+    pod: &Pod,
+    stop: &CancellationToken,
+) {
+    let life = Life {
+        client: client.clone(),
+        access: access.clone(),
+        pods: Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default()),
+        name: pod.name_any(),
+        environment: Environment::new(client, folder, pod),
+    };
+    let mut restarts = 0;
+    while !stop.is_cancelled() {
+        let error = match life.once(stop, restarts).await {
+            Ok(()) => break,
+            Err(error) => error,
+        };
+        tracing::error!(pod = life.name, error = format!("{error:#}"), "a runner has failed");
+        restarts += 1;
+        life.say(&failed(&error, restarts)).await;
+        let pause = Duration::from_millis(500).saturating_mul(1 << restarts.min(6)).min(LONGEST_PAUSE);
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+    life.say(&ended(restarts)).await;
+    life.environment.clear();
+}
+
+struct Life {
+    client: Client,
+    access: Access,
+    pods: Api<Pod>,
+    name: String,
+    environment: Environment,
+}
+
+impl Life {
+    /// Runs the runner once.
+    async fn once(&self, stop: &CancellationToken, restarts: i32) -> Result<()> {
+        let variables = adapted(self.environment.prepare().await?);
+        let runner =
+            Runner::from_variables(|name| variables.get(name).cloned()).kubernetes(self.access.clone());
+        self.say(&running(restarts, false)).await;
+        let namespace = self.pods.namespace().unwrap_or_default().to_owned();
+        let ready = async {
+            until_ready(&self.client, &namespace, &self.name).await;
+            self.say(&running(restarts, true)).await;
+            std::future::pending::<()>().await;
+        };
+        let mounts = async {
+            loop {
+                tokio::time::sleep(MOUNTS).await;
+                if let Err(error) = self.environment.mount().await {
+                    tracing::warn!(
+                        pod = self.name,
+                        error = format!("{error:#}"),
+                        "what is mounted may be out of date"
+                    );
+                }
+            }
+        };
+        let mut serving =
+            AbortOnDropHandle::new(tokio::spawn(runner.run_until(stop.clone().cancelled_owned())));
+        tokio::select! {
+            served = &mut serving => Ok(served??),
+            () = ready => Ok(()),
+            () = mounts => Ok(()),
+        }
+    }
+
+    /// Says in the Pod's status how it is doing. Whoever deleted the Pod does not care.
+    async fn say(&self, status: &Value) {
+        let patch = Patch::Merge(json!({"status": status}));
+        if let Err(error) = self.pods.patch_status(&self.name, &PatchParams::default(), &patch).await {
+            tracing::debug!(pod = self.name, %error, "a pod's status could not be written");
+        }
+    }
+}
+
+/// What is different from a pod on a real node: everything listens on this machine only, at ports that are free.
+fn adapted(mut variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    for name in ["CLEAT_LISTEN", "CLEAT_ADMIN_LISTEN", "CLEAT_GATEWAY_LISTEN"] {
+        variables.insert(name.to_owned(), "127.0.0.1:0".to_owned());
+    }
+    variables.remove("CLEAT_ADDRESS");
+    // Services that handlers are written in run on this machine, too.
+    variables.insert("CLEAT_EGRESS_LOOPBACK".to_owned(), "allow".to_owned());
+    variables
+}
+
+fn now() -> String {
+    chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+}
+
+fn conditions(ready: bool) -> Value {
+    let status = |yes: bool| if yes { "True" } else { "False" };
+    let condition =
+        |kind: &str, yes: bool| json!({"type": kind, "status": status(yes), "lastTransitionTime": now()});
+    json!([
+        condition("PodScheduled", true),
+        condition("Initialized", true),
+        condition("ContainersReady", ready),
+        condition("Ready", ready),
+    ])
+}
+
+fn container(restarts: i32, ready: bool, state: &Value) -> Value {
+    json!([{
+        "name": "runner", "image": "cleat-runner", "imageID": "", "ready": ready, "started": ready,
+        "restartCount": restarts, "state": state,
+    }])
+}
+
+fn running(restarts: i32, ready: bool) -> Value {
+    json!({
+        "phase": "Running", "podIP": "127.0.0.1", "hostIP": "127.0.0.1", "startTime": now(), "conditions": conditions(ready),
+        "containerStatuses": container(restarts, ready, &json!({"running": {"startedAt": now()}})),
+    })
+}
+
+fn failed(error: &anyhow::Error, restarts: i32) -> Value {
+    let waiting = json!({"waiting": {"reason": "CrashLoopBackOff", "message": format!("{error:#}")}});
+    json!({"phase": "Running", "conditions": conditions(false), "containerStatuses": container(restarts, false, &waiting)})
+}
+
+fn ended(restarts: i32) -> Value {
+    let terminated = json!({"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": now()}});
+    json!({"phase": "Succeeded", "conditions": conditions(false), "containerStatuses": container(restarts, false, &terminated)})
+}

@@ -1,0 +1,177 @@
+//! Applying manifests, as `kubectl apply --server-side` does, and again when they change.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::{self, Scope};
+use kube::{Api, Client, ResourceExt};
+use serde::Deserialize;
+
+use super::MANAGER;
+use super::ready::until;
+
+/// How often a folder is looked at. Editors write in so many ways that a look is simpler than being told.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Installs the custom resources and waits until they can be used.
+pub async fn install(client: &Client) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definitions = cleat_crds::all();
+    for definition in &definitions {
+        let name = definition.name_any();
+        api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(definition))
+            .await
+            .with_context(|| format!("cannot install {name}"))?;
+    }
+    for definition in &definitions {
+        let established = |crd: &CustomResourceDefinition| {
+            let conditions =
+                crd.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+            conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
+        };
+        let within = Duration::from_secs(30);
+        until(
+            api.clone(),
+            &definition.name_any(),
+            within,
+            "that a custom resource is established",
+            established,
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// The objects of a YAML file.
+///
+/// # Errors
+/// It is not YAML, or something in it has no kind or name.
+pub fn objects(text: &str) -> Result<Vec<DynamicObject>> {
+    let mut objects = Vec::new();
+    for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
+        let value =
+            serde_json::Value::deserialize(document).with_context(|| format!("document {}", number + 1))?;
+        if value.is_null() {
+            continue;
+        }
+        let object: DynamicObject =
+            serde_json::from_value(value).with_context(|| format!("document {} is no object", number + 1))?;
+        if object.types.is_none() {
+            bail!("document {} has no apiVersion and kind", number + 1);
+        }
+        objects.push(object);
+    }
+    Ok(objects)
+}
+
+/// Applies one object.
+pub async fn apply(client: &Client, namespace: &str, object: &DynamicObject) -> Result<String> {
+    let types = object.types.clone().context("it has no apiVersion and kind")?;
+    let gvk = GroupVersionKind::try_from(&types)?;
+    let (resource, capabilities) = discovery::pinned_kind(client, &gvk)
+        .await
+        .with_context(|| format!("the API server does not know {} {}", types.api_version, types.kind))?;
+    let api = place(client, namespace, object, &resource, capabilities.scope);
+    let name = object.metadata.name.clone().context("it has no name")?;
+    api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object))
+        .await
+        .with_context(|| format!("{} {name}", types.kind))?;
+    Ok(format!("{}/{name}", types.kind.to_lowercase()))
+}
+
+/// Where an object of a kind belongs.
+pub fn place(
+    client: &Client,
+    namespace: &str,
+    object: &DynamicObject,
+    resource: &ApiResource,
+    scope: Scope,
+) -> Api<DynamicObject> {
+    match scope {
+        Scope::Cluster => Api::all_with(client.clone(), resource),
+        Scope::Namespaced => {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or(namespace);
+            Api::namespaced_with(client.clone(), namespace, resource)
+        }
+    }
+}
+
+/// Applies what is in a folder, and again whatever changes in it. What is wrong is said and tried again when it has changed. Objects
+/// without a name, such as Workflows to start, are for `kubectl create` and left alone.
+pub async fn follow(client: &Client, namespace: &str, path: &Path) -> Result<()> {
+    if !path.exists() {
+        bail!("{} is not there", path.display());
+    }
+    let mut seen: BTreeMap<PathBuf, SystemTime> = BTreeMap::new();
+    loop {
+        for file in manifests(path)? {
+            let changed =
+                std::fs::metadata(&file).and_then(|about| about.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            if seen.insert(file.clone(), changed) != Some(changed) {
+                apply_file(client, namespace, &file).await;
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn apply_file(client: &Client, namespace: &str, file: &Path) {
+    let shown = file.display();
+    let read = std::fs::read_to_string(file).context("cannot be read").and_then(|text| objects(&text));
+    let objects = match read {
+        Ok(objects) => objects,
+        Err(error) => return eprintln!("cleat: {shown}: {error:#}"),
+    };
+    for object in objects {
+        if object.metadata.name.is_none() {
+            println!("cleat: {shown}: start it with `kubectl create -f {shown}`");
+            continue;
+        }
+        match apply(client, namespace, &object).await {
+            Ok(what) => println!("cleat: {shown}: {what} applied"),
+            Err(error) => eprintln!("cleat: {shown}: {error:#}"),
+        }
+    }
+}
+
+/// The YAML files of a folder and what is below it, in order.
+fn manifests(path: &Path) -> Result<Vec<PathBuf>> {
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            files.extend(manifests(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_have_several_objects_and_empty_documents() {
+        let text = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\n---\napiVersion: v1\nkind: Secret\nmetadata: {generateName: b-}\n";
+        let names: Vec<_> = objects(text).unwrap().into_iter().map(|object| object.metadata.name).collect();
+        assert_eq!(names, [Some("a".to_owned()), None]);
+    }
+
+    #[test]
+    fn what_is_no_object_is_named() {
+        assert!(format!("{:#}", objects("a: 1\n").unwrap_err()).contains("document 1"));
+        assert!(format!("{:#}", objects("---\n- 1\n").unwrap_err()).contains("document 1"));
+    }
+}

@@ -1,0 +1,252 @@
+//! `cleat dev`: a platform in one process.
+//!
+//! The embedded Kubernetes API, the operator and the runners are the real ones; only the node is small (see [`agent`]). What must
+//! last is in one folder: objects in `api.db`, entities and executions in `cleat.db`.
+
+mod agent;
+mod apply;
+mod demo;
+mod front;
+mod ready;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use cleat_crds::Cluster;
+use cleat_runner::lease::kubernetes::Access;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Who applies what is applied here.
+const MANAGER: &str = "cleat-dev";
+/// The namespace of everything.
+const NAMESPACE: &str = "default";
+/// The Secret that has the database's URL.
+const DATABASE: &str = "cleat-database";
+/// How long the first runner may take to serve.
+const START: Duration = Duration::from_secs(60);
+
+/// What `cleat dev` is told.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Where the data is kept.
+    #[arg(long, value_name = "DIR", default_value = ".cleat")]
+    data: PathBuf,
+    /// A PostgreSQL database (postgres://…) instead of SQLite.
+    #[arg(long, value_name = "URL", env = "CLEAT_DATABASE_URL", hide_env_values = true)]
+    database: Option<String>,
+    /// The port of the gateway on this machine; 0 takes a free one.
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+    /// The port of the Kubernetes API on this machine; 0 takes a free one.
+    #[arg(long, default_value_t = 0)]
+    api_port: u16,
+    /// How many runners to start with; `kubectl scale ccl/default --replicas=N` changes it.
+    #[arg(long, value_name = "N")]
+    replicas: Option<u32>,
+    /// Apply the definitions in this folder (or file), and again whatever changes in it.
+    #[arg(long, short = 'f', value_name = "DIR")]
+    file: Option<PathBuf>,
+    /// Show what it does: an order that reserves, charges and ships.
+    #[arg(long)]
+    demo: bool,
+    /// End after the demo instead of waiting for Ctrl-C.
+    #[arg(long, requires = "demo")]
+    exit: bool,
+}
+
+/// Runs until Ctrl-C, or until the demo has ended if that is all that is wanted.
+pub async fn run(arguments: Arguments) -> Result<()> {
+    let begun = std::time::Instant::now();
+    let data = arguments.data.clone();
+    std::fs::create_dir_all(&data).with_context(|| format!("cannot make the folder {}", data.display()))?;
+    let data = data.canonicalize().with_context(|| format!("cannot find the folder {}", data.display()))?;
+    let _alone = lock(&data)?;
+    let platform = Platform::start(&arguments, &data).await?;
+    println!("cleat: ready after {:.1} s", begun.elapsed().as_secs_f64());
+    println!("  Kubernetes API   export KUBECONFIG={}", data.join("kubeconfig").display());
+    println!("  gateway          http://{}", platform.gateway);
+    let shown = tokio::select! {
+        shown = platform.work(&arguments) => shown,
+        asked = tokio::signal::ctrl_c() => asked.context("cannot wait for Ctrl-C"),
+    };
+    println!("cleat: stopping; the next start finds its data");
+    platform.stop().await;
+    shown
+}
+
+/// Two processes must not use one folder.
+fn lock(data: &Path) -> Result<std::fs::File> {
+    let path = data.join("lock");
+    let file = std::fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            bail!(
+                "another `cleat dev` uses {}: stop it, or choose another folder with --data",
+                data.display()
+            )
+        }
+        Err(std::fs::TryLockError::Error(error)) => Err(error).context("cannot lock the folder"),
+    }
+}
+
+/// Everything that runs.
+struct Platform {
+    client: Client,
+    gateway: std::net::SocketAddr,
+    server: cleat_apiserver::Handle,
+    stop_front: CancellationToken,
+    stop_node: CancellationToken,
+    stop_operator: CancellationToken,
+    node: JoinHandle<Result<()>>,
+    operator: JoinHandle<Result<()>>,
+}
+
+impl Platform {
+    async fn start(arguments: &Arguments, data: &Path) -> Result<Self> {
+        let backend =
+            cleat_apiserver::store::Sqlite::open(&data.join("api.db")).await.context("cannot open api.db")?;
+        let server = cleat_apiserver::start(cleat_apiserver::Options {
+            port: arguments.api_port,
+            backend: std::sync::Arc::new(backend),
+            kubeconfig: Some(data.join("kubeconfig")),
+            namespace: NAMESPACE.to_owned(),
+            ..cleat_apiserver::Options::default()
+        })
+        .await?;
+        let access = Access::from_kubeconfig(&server.kubeconfig(), Some(NAMESPACE)).await?;
+        let client = access.client()?;
+        apply::install(&client).await?;
+        forget_leases(&client).await?;
+        declare(&client, arguments, data).await?;
+
+        let [stop_front, stop_node, stop_operator] = [(); 3].map(|()| CancellationToken::new());
+        let options = cleat_operator::Options {
+            namespaces: vec![NAMESPACE.to_owned()],
+            ..cleat_operator::Options::default()
+        };
+        let operator = cleat_operator::run(client.clone(), options, stop_operator.clone());
+        let operator = tokio::spawn(async move { operator.await.context("the operator has failed") });
+        let node = agent::Options { access, folder: data.join("pods") };
+        let node = tokio::spawn(agent::run(node, stop_node.clone()));
+        let gateway = front::listen(arguments.port, client.clone(), NAMESPACE, stop_front.clone()).await?;
+        let platform = Self { client, gateway, server, stop_front, stop_node, stop_operator, node, operator };
+        if let Err(error) = platform.serves().await {
+            platform.stop().await;
+            return Err(error);
+        }
+        Ok(platform)
+    }
+
+    /// Waits for the Cluster.
+    async fn serves(&self) -> Result<()> {
+        let clusters: Api<Cluster> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let ready =
+            |cluster: &Cluster| condition(cluster, "Ready").is_some_and(|(status, _)| status == "True");
+        let waiting =
+            ready::until(clusters.clone(), "default", START, "that Cluster default is ready", ready);
+        match crate::output::waiting("starting", waiting).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let cluster = clusters.get("default").await?;
+                let why = condition(&cluster, "Ready").map(|(_, why)| why).unwrap_or_default();
+                Err(error.context(why))
+            }
+        }
+    }
+
+    /// What is to be done once it runs.
+    async fn work(&self, arguments: &Arguments) -> Result<()> {
+        let applying = async {
+            match &arguments.file {
+                Some(path) => apply::follow(&self.client, NAMESPACE, path).await,
+                None => std::future::pending().await,
+            }
+        };
+        let showing = async {
+            if arguments.demo {
+                demo::run(&self.client, NAMESPACE, self.gateway).await?;
+            }
+            if arguments.exit {
+                return Ok(());
+            }
+            println!("cleat: running; Ctrl-C stops it");
+            std::future::pending().await
+        };
+        tokio::select! {
+            applied = applying => applied,
+            shown = showing => shown,
+        }
+    }
+
+    /// Runners first, so that what they let go of is written down.
+    async fn stop(self) {
+        self.stop_front.cancel();
+        self.stop_node.cancel();
+        for (what, task) in [("the node", self.node), ("the operator", self.operator)] {
+            if what == "the operator" {
+                self.stop_operator.cancel();
+            }
+            match task.await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(error = format!("{error:#}"), "{what} ended badly"),
+                Err(error) => tracing::error!(%error, "{what} ended badly"),
+            }
+        }
+        self.server.shutdown().await;
+    }
+}
+
+/// A condition of a Cluster: its status, and its reason and message.
+fn condition(cluster: &Cluster, name: &str) -> Option<(String, String)> {
+    let conditions = &cluster.status.as_ref()?.conditions;
+    let condition = conditions.iter().find(|condition| condition.type_ == name)?;
+    Some((condition.status.clone(), format!("{}: {}", condition.reason, condition.message)))
+}
+
+/// This process is the only one that uses the folder: whoever holds a Lease is dead. The database's epochs stay.
+async fn forget_leases(client: &Client) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
+    let ours = ListParams::default().labels("cleat.dev/lease");
+    leases.delete_collection(&DeleteParams::default(), &ours).await.context("cannot forget old Leases")?;
+    Ok(())
+}
+
+/// The Secret and the Cluster. What somebody changed with kubectl stays as it is.
+async fn declare(client: &Client, arguments: &Arguments, data: &Path) -> Result<()> {
+    let url = match &arguments.database {
+        Some(url) => url.clone(),
+        None => format!("sqlite:{}", data.display()),
+    };
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": DATABASE}, "stringData": {"url": url},
+    });
+    let parameters = PatchParams::apply(MANAGER).force();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    secrets.patch(DATABASE, &parameters, &Patch::Apply(&secret)).await.context("cannot write the Secret")?;
+    let clusters: Api<Cluster> = Api::namespaced(client.clone(), NAMESPACE);
+    let there = clusters.get_opt("default").await?;
+    let mut spec = json!({
+        "database": {"secretRef": {"name": DATABASE, "key": "url"}},
+        "gateway": {"auth": "None"},
+    });
+    let replicas = arguments.replicas.or_else(|| there.is_none().then_some(1));
+    if let (Some(replicas), Value::Object(spec)) = (replicas, &mut spec) {
+        spec.insert("replicas".to_owned(), replicas.into());
+    }
+    let cluster = json!({
+        "apiVersion": "cleat.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "default"}, "spec": spec,
+    });
+    // Without a say in it, the number of runners stays what it was scaled to.
+    let patch =
+        if there.is_none() || arguments.replicas.is_some() { Patch::Apply(&cluster) } else { return Ok(()) };
+    clusters.patch("default", &parameters, &patch).await.context("cannot make the Cluster")?;
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Waiting for what others do.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::TryStreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use crate::target::{annotation, state};
+
+/// The Leases of runners.
+pub const RUNNERS: &str = "cleat.dev/lease=runner";
+
+/// Comes back once the runner of a Pod says that it serves.
+pub async fn until_ready(client: &Client, namespace: &str, pod: &str) {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let serves = |lease: &Lease| {
+        let name = lease.name_any();
+        (annotation(lease, "pod") == Some(pod) || name == pod) && state(lease) == "ready"
+    };
+    let config = watcher::Config::default().labels(RUNNERS);
+    let mut events = std::pin::pin!(watcher(leases, config).default_backoff().applied_objects());
+    loop {
+        match events.try_next().await {
+            Ok(Some(lease)) if serves(&lease) => return,
+            Ok(Some(_)) => {}
+            Ok(None) => return std::future::pending().await,
+            Err(error) => tracing::debug!(%error, "looking for a runner's Lease again"),
+        }
+    }
+}
+
+/// Comes back with an object once it is as wished.
+///
+/// # Errors
+/// It did not become so in time: says what it was like at the end.
+pub async fn until<K>(
+    api: Api<K>,
+    name: &str,
+    within: Duration,
+    what: &str,
+    wished: impl Fn(&K) -> bool,
+) -> Result<K>
+where
+    K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+    K::DynamicType: Default,
+{
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
+    let found = async {
+        loop {
+            match events.try_next().await {
+                Ok(Some(object)) if wished(&object) => return object,
+                Ok(Some(_)) => {}
+                Ok(None) => return std::future::pending().await,
+                Err(error) => tracing::debug!(%error, "looking again"),
+            }
+        }
+    };
+    tokio::time::timeout(within, found)
+        .await
+        .with_context(|| format!("{what} did not happen within {within:?}"))
+}
+
+/// The gateways of the runners that are ready now.
+pub async fn gateways(client: &Client, namespace: &str) -> Result<Vec<String>> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let leases = leases.list(&ListParams::default().labels(RUNNERS)).await?;
+    let ready = leases.items.iter().filter(|lease| state(lease) == "ready");
+    Ok(ready.filter_map(|lease| annotation(lease, "gateway").map(ToOwned::to_owned)).collect())
+}

@@ -1,0 +1,193 @@
+//! How things are shown: to people by default, to programs on request.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use serde::Serialize;
+
+/// How things are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For people, with more columns.
+    Wide,
+    /// As JSON.
+    Json,
+    /// As YAML.
+    Yaml,
+}
+
+impl Format {
+    /// Shows a value to programs as it is, to people as `show` writes it.
+    pub fn print<T: Serialize>(self, value: &T, show: impl FnOnce(bool) -> String) -> Result<()> {
+        let text = match self {
+            Self::Text => show(false),
+            Self::Wide => show(true),
+            Self::Json => format!("{}\n", serde_json::to_string_pretty(value)?),
+            Self::Yaml => serde_yaml::to_string(value)?,
+        };
+        write(&text)
+    }
+}
+
+/// Writes to standard output. Whoever reads it may have gone away, as `head` does: that is no error.
+pub fn write(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// Columns under their names.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new(names: &[&str]) -> Self {
+        Self { rows: vec![names.iter().map(|name| (*name).to_owned()).collect()] }
+    }
+
+    /// Adds a row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.into());
+    }
+
+    /// Whether there is nothing but the names.
+    pub fn is_empty(&self) -> bool {
+        self.rows.len() < 2
+    }
+
+    /// The text, with columns as wide as they need to be.
+    pub fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let line: Vec<String> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| {
+                    format!("{cell}{}", " ".repeat(width.saturating_sub(cell.chars().count())))
+                })
+                .collect();
+            text.push_str(line.join("   ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Text that stands out on a terminal, and is plain elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub enum Colour {
+    /// Something went well.
+    Green,
+    /// Something went wrong.
+    Red,
+    /// Something is under way or needs a look.
+    Yellow,
+    /// Something is of less interest.
+    Dim,
+}
+
+/// Colours a text if standard output is a terminal and nobody asked for none.
+pub fn colour(text: &str, colour: Colour) -> String {
+    let plain = !std::io::stdout().is_terminal()
+        || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if plain {
+        return text.to_owned();
+    }
+    let code = match colour {
+        Colour::Green => "32",
+        Colour::Red => "31",
+        Colour::Yellow => "33",
+        Colour::Dim => "2",
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
+}
+
+/// The colour of a phase.
+pub fn phase(phase: &str) -> String {
+    let by = match phase {
+        "Completed" | "ready" | "Ready" => Colour::Green,
+        "Failed" | "TimedOut" | "Blocked" => Colour::Red,
+        "Skipped" | "Pending" => Colour::Dim,
+        _ => Colour::Yellow,
+    };
+    colour(phase, by)
+}
+
+/// A span of time as kubectl shows it: `12s`, `5m`, `3h`, `4d`.
+pub fn age(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// How long ago a time in RFC 3339 was; `-` if there is none.
+pub fn since(time: Option<&str>) -> String {
+    let time = time.and_then(|time| chrono::DateTime::parse_from_rfc3339(time).ok());
+    time.map_or_else(
+        || "-".to_owned(),
+        |time| age(SystemTime::now().duration_since(time.into()).unwrap_or_default()),
+    )
+}
+
+/// Says on standard error what is waited for, if it takes longer than a second and somebody looks.
+pub async fn waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let work = std::pin::pin!(work);
+    let mut work = work;
+    if let Ok(done) = tokio::time::timeout(Duration::from_secs(1), &mut work).await {
+        return done;
+    }
+    let shown = std::io::stderr().is_terminal();
+    if !shown {
+        return work.await;
+    }
+    eprint!("{what} …");
+    loop {
+        if let Ok(done) = tokio::time::timeout(Duration::from_secs(1), &mut work).await {
+            eprintln!();
+            return done;
+        }
+        eprint!(".");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(&["NAME", "SHARDS"]);
+        assert!(table.is_empty());
+        table.row(["default-7d4b-x".to_owned(), "100".to_owned()]);
+        table.row(["é".to_owned(), "2".to_owned()]);
+        assert_eq!(table.render(), "NAME             SHARDS\ndefault-7d4b-x   100\né                2\n");
+    }
+
+    #[test]
+    fn ages_read_like_those_of_kubectl() {
+        let shown = [5, 119, 300, 7199, 7200, 172_799, 172_800].map(|s| age(Duration::from_secs(s)));
+        assert_eq!(shown, ["5s", "119s", "5m", "119m", "2h", "47h", "2d"]);
+    }
+}
