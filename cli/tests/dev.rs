@@ -1,21 +1,25 @@
 //! `cleat dev` as a newcomer runs it.
 
+mod world;
+
 use std::process::Command;
+use std::time::Duration;
+
+use world::{Dev, cleat};
 
 #[test]
 fn the_demo_runs_and_the_next_start_finds_its_data() {
     let home = tempfile::tempdir().unwrap();
     let demo = || {
-        let output = Command::new(env!("CARGO_BIN_EXE_cleat"))
-            .args(["dev", "--demo", "--exit"])
-            .current_dir(home.path())
-            .output()
-            .unwrap();
+        let output = cleat(home.path()).args(["dev", "--demo", "--exit", "--port", "0"]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    assert!(demo().contains("inventory/apples has 0 on hand"));
-    assert!(demo().contains("inventory/apples has 7 on hand"));
+    let first = demo();
+    assert!(first.contains("The order is complete"), "{first}");
+    assert!(first.contains("10 apples restocked: {\"stock\":10}"), "{first}");
+    let second = demo();
+    assert!(second.contains("10 apples restocked: {\"stock\":17}"), "three were sold: {second}");
 }
 
 #[test]
@@ -30,4 +34,76 @@ fn a_folder_that_cannot_be_made_is_named() {
         .unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8(output.stderr).unwrap().contains("cannot make the folder"));
+}
+
+#[test]
+fn two_platforms_do_not_share_a_folder() {
+    let dev = Dev::start(&[]);
+    let second = cleat(dev.home()).args(["dev", "--port", "0"]).output().unwrap();
+    assert!(!second.status.success());
+    let error = String::from_utf8(second.stderr).unwrap();
+    assert!(error.contains("another `cleat dev` uses"), "{error}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let home = tempfile::tempdir().unwrap();
+    let output = cleat(home.path()).args(["dev", "--port", &port]).output().unwrap();
+    assert!(!output.status.success());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains(&format!("port {port} is taken")), "{error}");
+}
+
+#[test]
+fn definitions_in_a_folder_are_applied_again_when_they_change() {
+    let definitions = tempfile::tempdir().unwrap();
+    let file = definitions.path().join("counter.yaml");
+    let counter = |by: u32| {
+        format!(
+            "apiVersion: cleat.dev/v1alpha1\nkind: EntityType\nmetadata: {{name: counter}}\nspec:\n  state: {{initial: {{n: 0}}}}\n  \
+             methods:\n  - name: add\n    cel: {{set: {{n: \"${{state.n + {by}}}\"}}, output: \"${{state.n}}\"}}\n"
+        )
+    };
+    std::fs::write(&file, counter(1)).unwrap();
+    let dev = Dev::start(&["-f", definitions.path().to_str().unwrap()]);
+    assert_eq!(dev.eventually(&["call", "counter/a", "add"]), "1\n");
+    std::fs::write(&file, counter(10)).unwrap();
+    dev.until(Duration::from_secs(60), "the new definition counts in tens", || {
+        let (now, later) =
+            (dev.eventually(&["call", "counter/a", "add"]), dev.eventually(&["call", "counter/a", "add"]));
+        later.trim().parse::<i64>().ok()?.checked_sub(now.trim().parse().ok()?).filter(|by| *by == 10)
+    });
+}
+
+#[test]
+fn runners_are_scaled_and_a_deleted_pod_is_replaced() {
+    let dev = Dev::start(&["--replicas", "2"]);
+    let ready = |count: usize| {
+        move |runners: &[serde_json::Value]| {
+            let ready = runners
+                .iter()
+                .filter(|runner| runner["state"] == "ready" && runner["shards"].as_u64() > Some(0));
+            (ready.count() == count).then_some(())
+        }
+    };
+    dev.until(Duration::from_secs(60), "two runners share the shards", || ready(2)(&dev.json(&["runners"])));
+    let first = dev.json(&["runners"])[0]["name"].as_str().unwrap().to_owned();
+    dev.api().delete_pod(&first);
+    dev.until(Duration::from_secs(120), "another runner takes the place of the first", || {
+        let runners = dev.json(&["runners"]);
+        let gone = runners.iter().all(|runner| runner["name"] != first.as_str());
+        gone.then(|| ready(2)(&runners)).flatten()
+    });
+    dev.api().scale(1);
+    dev.until(Duration::from_secs(120), "one runner has everything", || {
+        let runners = dev.json(&["runners"]);
+        let all = runners.iter().any(|runner| runner["state"] == "ready" && runner["shards"] == 300);
+        (all && runners.len() == 1).then_some(())
+    });
+    let drawn = dev.eventually(&["shards"]);
+    assert!(drawn.contains("A  ") && !drawn.contains("nobody"), "{drawn}");
+    let doctor = dev.eventually(&["doctor"]);
+    assert!(!doctor.contains("FAIL"), "{doctor}");
 }
