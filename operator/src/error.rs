@@ -40,14 +40,6 @@ pub enum Error {
     /// The measurements cannot be registered.
     #[error("the measurements cannot be registered")]
     Metrics(#[from] prometheus::Error),
-    /// The kinds are not there, or cannot be seen.
-    #[error(
-        "{kind} cannot be watched: are the custom resource definitions installed, and may the operator list them?"
-    )]
-    Kind {
-        /// Which.
-        kind: &'static str,
-    },
     /// Somebody else leads, or nobody can tell.
     #[error("the Lease {lease} was lost")]
     Leadership {
@@ -78,7 +70,6 @@ impl Error {
             Self::DefaultCluster { .. } => "InvalidDefaultCluster",
             Self::Listen { .. } => "PortTaken",
             Self::Metrics(_) => "Metrics",
-            Self::Kind { .. } => "NoSuchKind",
             Self::Leadership { .. } => "LeadershipLost",
         }
     }

@@ -61,7 +61,9 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         None => None,
     };
     let work = async {
-        work::kinds(&client, &options).await;
+        if stop.run_until_cancelled(work::kinds(&client, &options)).await.is_none() {
+            return Ok(());
+        }
         health.ready();
         lead(client, &options, &metrics, stop.clone()).await
     };
@@ -86,10 +88,8 @@ async fn lead(
     metrics: &Metrics,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let leader = match &options.lease {
-        Some(lease) => Some(Leader::new(&client, &options.namespace, lease, &options.name)),
-        None => None,
-    };
+    let candidate = |lease: &String| Leader::new(&client, &options.namespace, lease, &options.name);
+    let leader = options.lease.as_ref().map(candidate);
     let mut term = None;
     if let Some(leader) = &leader {
         tokio::select! {

@@ -256,13 +256,10 @@ fn select<K: Object>(
 }
 
 /// The objects whose Cluster, or whose namespace's definitions, have changed.
-fn of_cluster<K: Object, C: Resource + 'static>(
+fn of_cluster<K: Object, C: Object>(
     known: &Known<K>,
     cluster: fn(&K) -> &str,
-) -> impl Fn(DeserializeGuard<C>) -> Vec<ObjectRef<DeserializeGuard<K>>> + use<K, C>
-where
-    C: Object,
-{
+) -> impl Fn(DeserializeGuard<C>) -> Vec<ObjectRef<DeserializeGuard<K>>> + use<K, C> {
     let known = known.clone();
     move |changed| {
         let (namespace, name) = (changed.meta().namespace.as_deref(), changed.meta().name.as_deref());

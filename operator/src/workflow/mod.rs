@@ -21,6 +21,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
+use tonic::Code;
 
 use crate::apply;
 use crate::controller::{Context, Known, Lookup, Next, Reconcile};
@@ -89,7 +90,7 @@ impl Workflows {
                 status::without(workflow, Phase::Failed, "ExecutionUnknown", lost)
             }
             Ok(Described::Failed { reason, message }) => {
-                return Err(runners::Error::Refused { reason, message, code: tonic::Code::Internal }.into());
+                return Err(runners::Error::Refused { reason, message, code: Code::Internal }.into());
             }
             Err(runners::Error::NoRunner) => {
                 // Runners come back and say so; until then the status stays what it was, but not what it was told.
@@ -131,11 +132,7 @@ impl Workflows {
 
     async fn say(&self, key: &Key, execution: &Execution, what: What) -> Result<(), Error> {
         match self.context.runners.tell(key, execution, what).await {
-            Err(runners::Error::Refused { code, .. })
-                if matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition) =>
-            {
-                Ok(())
-            }
+            Err(runners::Error::Refused { code: Code::NotFound | Code::FailedPrecondition, .. }) => Ok(()),
             told => Ok(told?),
         }
     }

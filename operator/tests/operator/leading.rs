@@ -4,6 +4,7 @@ use cleat_crds::Cluster;
 use cleat_operator::Options;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::rig::Rig;
@@ -35,5 +36,29 @@ async fn one_replica_works_and_another_takes_over_when_it_stops() {
     rig.until("second", "is seen to", |cluster: &Cluster| cluster.status.clone()).await;
     second.cancel();
     two.await.unwrap().unwrap();
+    rig.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_tells_whether_it_is_ready_and_what_it_measures() {
+    let mut rig = Rig::bare().await;
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    rig.operate(Options { listen: Some(free), ..Options::default() });
+    let spec = json!({"database": {"secretRef": {"name": "db", "key": "url"}}});
+    let _: Cluster = rig.create("default", spec).await;
+    rig.until("default", "is seen to", |cluster: &Cluster| cluster.status.clone()).await;
+    for (path, wanted) in [
+        ("/livez", "ok"),
+        ("/readyz", "ready"),
+        ("/metrics", "cleat_operator_reconciles_total{kind=\"Cluster\",result=\"Success\"}"),
+        ("/else", "404"),
+    ] {
+        let mut stream = tokio::net::TcpStream::connect(free).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.contains(wanted), "{path}: {answer}");
+    }
     rig.stop().await.unwrap();
 }

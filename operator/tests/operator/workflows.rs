@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use cleat_crds::Workflow;
 use cleat_crds::workflow::Phase;
+use cleat_operator::Options;
 use cleat_runner::prelude::*;
+use cleat_runner::workflow::Executions;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::nodes::{self, Runner, World};
 use crate::rig::{PATIENCE, Rig, Served, reason};
@@ -145,5 +148,26 @@ async fn what_cannot_start_says_why_and_starts_when_it_can() {
     rig.api::<Workflow>().delete("lost", &DeleteParams::default()).await.unwrap();
     gone(&rig, "lost").await;
     served.stop.cancel();
+    rig.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_happens_while_no_operator_is_there_is_shown_by_the_next_one() {
+    let House { mut rig, served: _served, runner, world: _world } = house().await;
+    let _: Workflow = rig.create("alone", json!({"type": "parcel", "input": "alone"})).await;
+    let status = rig.until("alone", "runs", phase(Phase::Running)).await.status.unwrap();
+    rig.stop.cancel();
+    rig.operator.take().unwrap().await.unwrap().unwrap();
+
+    let executions = Executions::new(&runner.node, "parcel").unwrap();
+    let id = status.execution_id.clone().unwrap();
+    executions.signal(&id, "address", &"Lima").await.unwrap();
+    let _: Workflow = rig.create("later", json!({"type": "parcel", "input": "later"})).await;
+
+    rig.stop = CancellationToken::new();
+    rig.operate(Options::default());
+    let done = rig.until("alone", "is done", phase(Phase::Completed)).await.status.unwrap();
+    assert_eq!((done.execution_id, done.output.unwrap().0), (Some(id), json!("alone to Lima")));
+    rig.until("later", "runs", phase(Phase::Running)).await;
     rig.stop().await.unwrap();
 }
