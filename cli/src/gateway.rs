@@ -77,6 +77,11 @@ impl Gateway {
         Ok((status, serde_json::from_slice(&body).context("the gateway's answer is not JSON")?))
     }
 
+    /// Whether it says that it is ready.
+    pub async fn is_ready(&mut self) -> Result<()> {
+        self.send(Question::get("/readyz")).await.map(drop)
+    }
+
     /// Asks for a stream, and gives what comes as it comes.
     pub async fn stream(&mut self, question: Question) -> Result<Incoming> {
         let question = question.header("accept", Some("text/event-stream".to_owned()));

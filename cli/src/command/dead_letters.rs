@@ -41,7 +41,7 @@ pub async fn run(target: &Target, command: &Command, format: Format) -> Result<(
     match command {
         Command::List { limit } => {
             let page = gateway.ask(Question::get(format!("/v1/dead-letters?limit={limit}"))).await?;
-            let items = page.get("items").cloned().unwrap_or_default();
+            let items = page.get("deadLetters").cloned().unwrap_or_default();
             format.print(&items, |_| table(&items))
         }
         Command::Show { id } => {
@@ -67,9 +67,10 @@ fn table(items: &Value) -> String {
             Some(Value::Null) | None => "-".to_owned(),
             Some(value) => value.to_string(),
         };
-        let since = output::since(item.get("failed").and_then(Value::as_str));
+        let since = output::since(item.get("died").and_then(Value::as_str));
         let error: String = cell("error").chars().take(60).collect();
-        table.row([cell("id"), cell("entity"), cell("method"), cell("attempts"), since, error]);
+        let entity = format!("{}/{}", cell("type"), cell("entity"));
+        table.row([cell("id"), entity, cell("method"), cell("attempts"), since, error]);
     }
     if table.is_empty() { "no dead letters\n".to_owned() } else { table.render() }
 }

@@ -13,7 +13,7 @@ use kube::api::PostParams;
 use serde::Serialize;
 
 use super::runners::{self, Runner};
-use crate::gateway::{Gateway, Question};
+use crate::gateway::Gateway;
 use crate::output::{self, Colour, Format};
 use crate::target::{Platform, Target};
 
@@ -235,9 +235,9 @@ async fn shards(platform: &Platform, runners: &[Runner]) -> Looked {
 }
 
 async fn gateway(target: &Target) -> Looked {
-    let ready = async { Gateway::find(target).await?.ask(Question::get("/readyz")).await };
+    let ready = async { Gateway::find(target).await?.is_ready().await };
     match ready.await {
-        Ok(_) => Ok("it answers".to_owned()),
+        Ok(()) => Ok("it answers".to_owned()),
         Err(error) => Err((
             format!("{error:#}"),
             "may you create pods/portforward? Otherwise expose the Service and pass --gateway".to_owned(),

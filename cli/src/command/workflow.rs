@@ -240,7 +240,7 @@ async fn list(gateway: &mut Gateway, filter: &Filter<'_>, format: Format) -> Res
         let wanted = (filter.limit - items.len()).min(100);
         let mut page = gateway.ask(Question::get(filter.path(wanted, after.as_deref()))).await?;
         after = text(&page, "continue").filter(|token| !token.is_empty()).map(ToOwned::to_owned);
-        match page.get_mut("items").map(Value::take) {
+        match page.get_mut("workflows").map(Value::take) {
             Some(Value::Array(more)) if !more.is_empty() => items.extend(more),
             _ => break,
         }
@@ -356,7 +356,7 @@ fn took(step: &Value) -> String {
 
 /// The entries of a history, one a line.
 fn entries(history: &Value) -> String {
-    let entries = history.get("items").or_else(|| history.get("entries")).unwrap_or(history);
+    let entries = history.get("entries").unwrap_or(history);
     let mut shown = String::new();
     for (number, entry) in entries.as_array().map(Vec::as_slice).unwrap_or_default().iter().enumerate() {
         shown.push_str(&format!("{:>5}  {entry}\n", number + 1));
