@@ -14,6 +14,7 @@
 //! | [`leader`] | which of several replicas works |
 
 pub mod apply;
+pub mod cleanup;
 pub mod cluster;
 pub mod condition;
 pub mod controller;
@@ -25,6 +26,7 @@ pub mod leader;
 pub mod metrics;
 pub mod names;
 mod options;
+pub mod probe;
 pub mod runners;
 mod work;
 pub mod workflow;

@@ -20,6 +20,10 @@ struct Arguments {
 enum Command {
     /// Brings about what is declared, until it is told to stop.
     Run(cleat_operator::Options),
+    /// Stops the operator and lets go of everything that waits for it, before it is uninstalled.
+    Cleanup(cleat_operator::cleanup::Options),
+    /// Runs one workflow and says how it ended.
+    Test(cleat_operator::probe::Options),
 }
 
 #[tokio::main]
@@ -30,8 +34,7 @@ async fn main() -> ExitCode {
         Ok("json") => log.json().init(),
         _ => log.init(),
     }
-    let Command::Run(options) = Arguments::parse().command;
-    match run(options).await {
+    match done(Arguments::parse().command).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -40,8 +43,16 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(options: cleat_operator::Options) -> anyhow::Result<()> {
+async fn done(command: Command) -> anyhow::Result<()> {
     let client = kube::Client::try_default().await.context("there is no way to an API server")?;
+    match command {
+        Command::Run(options) => run(client, options).await,
+        Command::Cleanup(options) => Ok(cleat_operator::cleanup::cleanup(client, options).await?),
+        Command::Test(options) => Ok(cleat_operator::probe::test(client, options).await?),
+    }
+}
+
+async fn run(client: kube::Client, options: cleat_operator::Options) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let told = stop.clone();

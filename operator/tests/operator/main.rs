@@ -3,6 +3,7 @@
 
 mod clusters;
 mod definitions;
+mod hooks;
 mod leading;
 #[path = "../../../runner/tests/nodes/mod.rs"]
 mod nodes;
