@@ -109,8 +109,6 @@ impl Agent {
         let pods = self.api::<Pod>().list(&ListParams::default()).await.context("cannot list pods")?;
         for pod in pods.items.iter().filter(|pod| on_this_node(pod)) {
             self.release(&pod.name_any()).await?;
-            let gone = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-            let _ = self.api::<Pod>().delete(&pod.name_any(), &gone).await;
         }
         Ok(())
     }
@@ -179,13 +177,19 @@ impl Agent {
         self.nudge();
     }
 
-    /// Lets the object of a Pod go whose runner has ended.
+    /// Removes the object of a Pod whose runner has ended, as a kubelet does.
     async fn release(&self, name: &str) -> Result<()> {
         let patch = json!({"metadata": {"finalizers": null}});
-        match self.api::<Pod>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(_) => Ok(()),
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        let pods = self.api::<Pod>();
+        let released = pods.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop);
+        let removed = match released {
+            Ok(()) => pods.delete(name, &now).await.map(drop),
+            Err(error) => Err(error),
+        };
+        match removed {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(error.into()),
+            done => Ok(done?),
         }
     }
 
