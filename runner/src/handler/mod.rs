@@ -1,7 +1,7 @@
 //! Entities that are declared instead of compiled.
 //!
 //! An EntityType says for each method who answers: an expression in the resource itself ([`cel`]), a service ([`http`]), or a type that is
-//! compiled into this runner ([`declared`]). [`Plan::of`] checks and compiles a spec, which needs nothing but the spec; with the types
+//! compiled into this runner (`declared.rs`). [`Plan::of`] checks and compiles a spec, which needs nothing but the spec; with the types
 //! that this runner has, and its way out, the plan becomes an [`Entity`](crate::entity::Entity) like any other.
 //!
 //! # Guarantees
