@@ -8,8 +8,9 @@ use std::time::Duration;
 use cleat_crds::{Cluster, CronJob, EntityType, Workflow, WorkflowType};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -23,6 +24,9 @@ pub struct Options {
     /// The operator's Deployment, which is scaled to none; it is left alone if it is not said.
     #[arg(long, env = "CLEAT_OPERATOR_DEPLOYMENT")]
     pub deployment: Option<String>,
+    /// The Lease by which its replicas agreed on who works, which is deleted; none if it is not said.
+    #[arg(long, env = "CLEAT_OPERATOR_LEASE")]
+    pub lease: Option<String>,
     /// The namespaces that were served, with commas between them; all if there are none.
     #[arg(long, env = "CLEAT_WATCH_NAMESPACES", value_delimiter = ',')]
     pub namespaces: Vec<String>,
@@ -40,6 +44,14 @@ const LOOK: Duration = Duration::from_millis(500);
 pub async fn cleanup(client: Client, options: Options) -> Result<(), kube::Error> {
     if let Some(deployment) = &options.deployment {
         stop(&client, &options.namespace, deployment).await?;
+    }
+    if let Some(lease) = &options.lease {
+        let leases: Api<Lease> = Api::namespaced(client.clone(), &options.namespace);
+        match leases.delete(lease, &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
+        }
     }
     let named: Vec<&str> =
         options.namespaces.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();

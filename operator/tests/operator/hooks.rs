@@ -8,6 +8,7 @@ use cleat_operator::{Options, cleanup};
 use cleat_runner::definitions::Written;
 use cleat_runner::egress::{self, Egress, Fixed};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
@@ -62,6 +63,7 @@ async fn a_clean_up_stops_the_operator_and_takes_off_only_our_finalizers() {
         )
         .await;
     rig.create::<Cluster>("default", json!({"database": {"secretRef": {"name": "a", "key": "b"}}})).await;
+    rig.create::<Lease>("cleat-operator", json!({"holderIdentity": "o1"})).await;
     let workflow: Workflow = rig.create("w", json!({"steps": [{"name": "a", "sleep": "1h"}]})).await;
     let held = json!({"metadata": {"finalizers": ["cleat.dev/execution", "example.com/mine"]}});
     let workflows = rig.api::<Workflow>();
@@ -71,12 +73,14 @@ async fn a_clean_up_stops_the_operator_and_takes_off_only_our_finalizers() {
     let options = cleanup::Options {
         namespace: "default".to_owned(),
         deployment: Some(operator.name_any()),
+        lease: Some("cleat-operator".to_owned()),
         namespaces: Vec::new(),
     };
     cleanup::cleanup(rig.client.clone(), options.clone()).await.unwrap();
     assert_eq!(workflows.get("w").await.unwrap().finalizers(), ["example.com/mine"]);
     let operator = rig.api::<Deployment>().get("cleat-operator").await.unwrap();
     assert_eq!(operator.spec.unwrap().replicas, Some(0));
+    assert!(rig.api::<Lease>().get_opt("cleat-operator").await.unwrap().is_none());
     // Again, and without an operator: nothing is left to do, and that is fine.
     cleanup::cleanup(rig.client.clone(), cleanup::Options { deployment: None, ..options }).await.unwrap();
     rig.stop().await.unwrap();

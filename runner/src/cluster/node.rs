@@ -25,6 +25,9 @@ use crate::trace::Recorder;
 use crate::transport::{self, Identity, Peers, Present, Server, Verify};
 use crate::workflow;
 
+/// How long a runner that has let go of everything goes on answering its peers: longer than it takes them to hear of that.
+const FAREWELL: Duration = Duration::from_millis(500);
+
 /// How a runner behaves.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -295,6 +298,7 @@ impl Node {
 
     async fn stop(&self, within: Option<Duration>) {
         let Some(running) = self.running.lock().await.take() else { return };
+        let alone = self.inner.peers.healths().is_empty();
         match within {
             Some(time) => self.inner.ownership.shutdown_within(time).await,
             None => self.inner.ownership.shutdown().await,
@@ -303,6 +307,10 @@ impl Node {
         self.inner.workflows.shutdown(Duration::ZERO).await;
         self.inner.host.shutdown(Duration::ZERO).await;
         running.losses.abort();
+        if !alone {
+            // What is on its way is told where to go. A stream that ends under it would leave open whether it was run.
+            tokio::time::sleep(FAREWELL).await;
+        }
         running.listening.cancel();
         let _ = running.server.await;
         self.inner.peers.close().await;

@@ -10,7 +10,7 @@ use super::location::{Location, Locations};
 use super::phase::{Action, Phase, View, Wish, next};
 use super::reports::Report;
 use super::service::Running;
-use crate::lease::{Moment, Runner};
+use crate::lease::{Death, Moment, Runner};
 use crate::shard::{Assignment, Fence, Member, ShardId, State};
 use crate::transport::{Address, Holder};
 
@@ -34,7 +34,7 @@ impl Running {
         for (instance, death) in &changes.deaths {
             tracing::info!(%instance, cause = death.reason(), "a runner is taken for dead");
             self.parts.metrics.deaths.with_label_values(&[death.reason()]).inc();
-            self.sentinels.bury(instance);
+            self.sentinels.bury(instance, *death == Death::Released);
         }
         if changes.reassign {
             self.reassign();

@@ -52,14 +52,25 @@ impl Sentinels {
         self.living = living;
     }
 
-    /// Ends the connection to somebody who is dead: whoever waits for an answer learns it now.
-    pub(super) fn bury(&mut self, instance: &Instance) {
-        if let (Some(peers), Some(address)) = (&self.peers, self.living.remove(instance)) {
-            self.posts.remove(&address);
+    /// Ends the connection to somebody who is dead: whoever waits for an answer learns it now. One that has said goodbye answers what it
+    /// still has, and ends the connection itself; it is forgotten a while later.
+    pub(super) fn bury(&mut self, instance: &Instance, goodbye: bool) {
+        let (Some(peers), Some(address)) = (&self.peers, self.living.remove(instance)) else { return };
+        self.posts.remove(&address);
+        if !goodbye {
             peers.forget(&address, Some(instance));
+            return;
         }
+        let (peers, instance) = (peers.clone(), instance.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(GOODBYE).await;
+            peers.forget(&address, Some(&instance));
+        });
     }
 }
+
+/// How long somebody who has said goodbye may go on answering.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// While connections are refused, another attempt has always been made in the time that this is.
 ///
