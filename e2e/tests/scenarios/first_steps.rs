@@ -87,7 +87,7 @@ async fn helm_test_runs_a_workflow() -> Result<()> {
     let turn = Turn::take("helm_test_runs_a_workflow").await?;
     let shop = Shop::open(turn.world, "helm-test", 1).await?;
     turn.world.install("upgrade cleat . --set test.namespace=helm-test").await?;
-    let said = turn.world.helm.run(&format!("test cleat --namespace {SYSTEM} --timeout 3m --logs")).await?;
+    let said = turn.world.helm.run(&format!("test cleat --namespace {SYSTEM} --timeout 3m")).await?;
     ensure!(said.contains("Phase:") && said.contains("Succeeded"), "{said}");
     turn.world.install("upgrade cleat .").await?;
     shop.close().await?;

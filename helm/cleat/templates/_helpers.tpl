@@ -61,6 +61,6 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- define "cleat.testHook" -}}
 helm.sh/hook: test
 helm.sh/hook-weight: {{ . | quote }}
-{{- /* What succeeded stays until the next test, or `helm test --logs` would find no logs. */}}
-helm.sh/hook-delete-policy: before-hook-creation
+{{- /* What failed stays, with its logs, until the next test. */}}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
