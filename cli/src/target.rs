@@ -208,7 +208,8 @@ impl Platform {
             ));
         }
         let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(GATEWAY_PORT);
-        let pod = annotation(lease, "pod").map_or_else(|| lease.name_any(), ToOwned::to_owned);
+        // A runner's Lease is called as its pod.
+        let pod = lease.name_any();
         let mut forward = self.api::<Pod>().portforward(&pod, &[port]).await.with_context(|| {
             format!("port {port} of pod {pod} cannot be forwarded: may you create pods/portforward?")
         })?;

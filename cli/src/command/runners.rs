@@ -75,7 +75,7 @@ pub async fn list(platform: &Platform) -> Result<Vec<Runner>> {
             let instance = holder(lease).unwrap_or("-");
             let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
             Runner {
-                name: annotation(lease, "pod").map_or_else(|| lease.name_any(), ToOwned::to_owned),
+                name: lease.name_any(),
                 instance: instance.to_owned(),
                 state: state(lease).to_owned(),
                 groups: says("groups"),

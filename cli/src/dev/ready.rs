@@ -18,10 +18,7 @@ pub const RUNNERS: &str = "cleat.dev/lease=runner";
 /// Comes back once the runner of a Pod says that it serves.
 pub async fn until_ready(client: &Client, namespace: &str, pod: &str) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let serves = |lease: &Lease| {
-        let name = lease.name_any();
-        (annotation(lease, "pod") == Some(pod) || name == pod) && state(lease) == "ready"
-    };
+    let serves = |lease: &Lease| lease.name_any() == pod && state(lease) == "ready";
     let config = watcher::Config::default().labels(RUNNERS);
     let mut events = std::pin::pin!(watcher(leases, config).default_backoff().applied_objects());
     loop {
