@@ -26,7 +26,7 @@ bench: ## Measure beside the peers; ARGS="store --json FILE" chooses what
 
 e2e: ## Run the end-to-end tests on a Kubernetes of their own; the first time, build it from source
 	@.ci/setup cargo cc postgres kubernetes
-	cargo test -p e2e
+	cargo test --workspace --test end_to_end -- --test-threads=1 $(ARGS)
 
 image: ## Build images of operator and runner as archives; PROFILE=dev builds them faster
 	@.ci/setup cargo cc

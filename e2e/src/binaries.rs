@@ -71,11 +71,7 @@ const HELM: Module = Module {
             -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
     packages: &[("helm.sh/helm/v3/cmd/helm", "helm")],
 };
-const COREDNS: Module = Module {
-    folder: "modules/coredns",
-    flags: "-s -w",
-    packages: &[("github.com/coredns/coredns", "coredns")],
-};
+const COREDNS: Module = Module { folder: "modules/coredns", flags: "-s -w", packages: &[(".", "coredns")] };
 const CLIENT_GO: Module =
     Module { folder: "modules/client-go", flags: "-s -w", packages: &[(".", "client-go")] };
 

@@ -1,4 +1,4 @@
-//! Leases in Kubernetes, on the embedded API. `e2e/tests/leases.rs` runs the same suite against a real one.
+//! Leases in Kubernetes, on the embedded API. `e2e/tests/end_to_end/leases.rs` runs the same suite against a real one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows a test function, but not what serves it")]
 
 #[path = "lease_kubernetes/objects.rs"]

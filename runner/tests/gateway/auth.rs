@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cleat_proto::gateway::v1::RequestQuery;
@@ -34,6 +34,7 @@ struct Reviews {
     asked: Mutex<Vec<String>>,
     tokens: AtomicUsize,
     down: AtomicBool,
+    silent: AtomicBool,
 }
 
 impl Reviews {
@@ -44,6 +45,7 @@ impl Reviews {
             asked: Mutex::default(),
             tokens: AtomicUsize::new(0),
             down: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -70,6 +72,9 @@ impl Reviews {
     ) -> Result<Response<Full<Bytes>>, std::io::Error> {
         if self.down.load(Ordering::SeqCst) {
             return Err(std::io::Error::other("down"));
+        }
+        if self.silent.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
         }
         assert_eq!(request.method(), Method::POST);
         let path = request.uri().path().to_owned();
@@ -242,5 +247,33 @@ async fn what_was_said_counts_for_a_while_also_when_nobody_can_be_asked() {
     assert_eq!(nobody.problem(), (503, "AuthenticationUnavailable".to_owned()));
     reviews.down.store(false, Ordering::SeqCst);
     assert_eq!(ask("bob").await.problem(), (403, "Forbidden".to_owned()));
+    runner.shutdown().await;
+}
+
+/// A call whose caller is known does not wait for an API server that does not answer: only the first notices that it is away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_do_not_wait_for_an_api_server_that_is_away() {
+    let (reviews, client) = Reviews::start(&["ann create entitytypes/call shelf"]).await;
+    let world = World::new().await;
+    let options = kubernetes::Options {
+        allowed: Duration::from_millis(100),
+        grace: Duration::from_secs(300),
+        patience: Duration::from_secs(3),
+        ..kubernetes::Options::default()
+    };
+    let runner = runner(&world, client, options.clone()).await;
+    let authorization = bearer("ann");
+    let headers = [("authorization", authorization.as_str())];
+    let ask = || runner.http.post_with("/v1/entities/shelf/a/get", &headers, json!(null));
+    assert_eq!(ask().await.status, 200);
+    reviews.silent.store(true, Ordering::SeqCst);
+    // What was said has run out.
+    tokio::time::sleep(options.allowed).await;
+    let begun = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(ask().await.status, 200, "what was said last counts");
+    }
+    let (took, each) = (begun.elapsed(), options.patience);
+    assert!(took < each * 10, "20 calls took {took:?}, and would take {:?} if each waited", each * 40);
     runner.shutdown().await;
 }

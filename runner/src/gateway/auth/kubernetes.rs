@@ -2,9 +2,11 @@
 //!
 //! A token is shown to the API server (TokenReview), and what its bearer wants is asked for in the words of RBAC (SubjectAccessReview): what
 //! [`Action::attributes`] says, in the API group `cleat.dev` and in the namespace of the Cluster. Both answers are kept for a while, so a
-//! busy gateway asks once a minute per caller. If the API server cannot be reached, what it said last counts a while longer.
+//! busy gateway asks once or twice a minute per caller, and, as it asks again before an answer runs out, none of its calls waits for
+//! that. If the API server cannot be reached, what it said last counts a while longer, and nobody waits for it either.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,7 +31,7 @@ pub struct Options {
     pub denied: Duration,
     /// How long a yes counts while the API server cannot be reached, from when it was said.
     pub grace: Duration,
-    /// How long the API server has to answer.
+    /// How long the API server has to answer. One that did not is taken for away for twice as long.
     pub patience: Duration,
     /// How many answers are kept.
     pub entries: usize,
@@ -54,13 +56,17 @@ impl Default for Options {
 }
 
 /// Asks Kubernetes who is calling and what they may do.
-pub struct Kubernetes {
+pub struct Kubernetes(Arc<Reviewer>);
+
+struct Reviewer {
     client: Client,
     namespace: String,
     options: Options,
     users: Answers<TokenDigest, Option<Arc<User>>>,
     decisions: Answers<(TokenDigest, Action), Decision>,
     reviews: Semaphore,
+    /// When the API server last failed to answer, if it has not answered since.
+    failed: Mutex<Option<Instant>>,
 }
 
 /// Tokens themselves are not kept.
@@ -83,16 +89,19 @@ enum Decision {
 impl Kubernetes {
     /// A guard for the runners of a namespace.
     pub fn new(client: Client, namespace: impl Into<String>, options: Options) -> Self {
-        Self {
+        Self(Arc::new(Reviewer {
             client,
             namespace: namespace.into(),
             users: Answers::new(options.entries),
             decisions: Answers::new(options.entries),
             reviews: Semaphore::new(options.reviews),
+            failed: Mutex::default(),
             options,
-        }
+        }))
     }
+}
 
+impl Reviewer {
     /// How long an answer counts, and how long it counts if there is no newer one.
     fn lasts(&self, is_yes: bool) -> Lasts {
         if is_yes {
@@ -102,47 +111,53 @@ impl Kubernetes {
         }
     }
 
-    /// What the API server says to a question, unless it was asked a moment ago.
-    async fn answer<K: Eq + Hash, V: Clone>(
-        &self,
-        answers: &Answers<K, V>,
-        key: K,
-        is_yes: impl Fn(&V) -> bool,
-        ask: impl Future<Output = Result<V, kube::Error>>,
-    ) -> Result<V, Denied> {
-        let kept = answers.get(&key);
-        if let Some(answer) = kept.as_ref().filter(|kept| kept.is_fresh()) {
-            return Ok(answer.value.clone());
-        }
-        let asked = async {
-            let _turn = self.reviews.acquire().await;
-            ask.await
-        };
-        let error: Arc<dyn std::error::Error + Send + Sync> =
-            match tokio::time::timeout(self.options.patience, asked).await {
-                Ok(Ok(value)) => {
-                    answers.put(key, value.clone(), self.lasts(is_yes(&value)));
-                    return Ok(value);
-                }
-                Ok(Err(error)) => Arc::new(error),
-                Err(late) => Arc::new(late),
-            };
+    /// What the API server says to a question, or has said a moment ago.
+    async fn answer<Q: Question>(self: &Arc<Self>, question: Q) -> Result<Q::Answer, Denied> {
+        let key = question.key();
+        let kept = question.answers(self).get(&key);
         match kept {
-            Some(answer) => {
-                tracing::warn!(
-                    error = error.as_ref() as &dyn std::error::Error,
-                    "what the API server said last counts"
-                );
+            Some(answer) if answer.is_fresh() || self.is_away() => {
+                if answer.is_due() && question.answers(self).is_mine_to_ask(&key, self.options.patience) {
+                    let reviewer = Arc::clone(self);
+                    tokio::spawn(async move { reviewer.ask(&question, key).await.inspect_err(counts_on) });
+                }
                 Ok(answer.value)
             }
-            None => {
-                tracing::warn!(
-                    error = error.as_ref() as &dyn std::error::Error,
-                    "nobody can say who is calling"
-                );
-                Err(Denied::Unavailable(error))
-            }
+            Some(answer) => Ok(self.ask(&question, key).await.inspect_err(counts_on).unwrap_or(answer.value)),
+            None => self.ask(&question, key).await.map_err(|error| {
+                tracing::warn!(error = error.as_ref() as &dyn Error, "nobody can say who is calling");
+                Denied::Unavailable(error)
+            }),
         }
+    }
+
+    /// Puts a question to the API server and keeps what it says.
+    async fn ask<Q: Question>(&self, question: &Q, key: Q::Key) -> Result<Q::Answer, Arc<Failure>> {
+        let asked = async {
+            let _turn = self.reviews.acquire().await;
+            question.put(self).await
+        };
+        let error: Arc<Failure> = match tokio::time::timeout(self.options.patience, asked).await {
+            Ok(Ok(value)) => {
+                self.note(None);
+                question.answers(self).put(key, value.clone(), self.lasts(Q::is_yes(&value)));
+                return Ok(value);
+            }
+            Ok(Err(error)) => Arc::new(error),
+            Err(late) => Arc::new(late),
+        };
+        self.note(Some(Instant::now()));
+        Err(error)
+    }
+
+    fn note(&self, failed: Option<Instant>) {
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+    }
+
+    /// Whether it is not worth waiting for the API server just now.
+    fn is_away(&self) -> bool {
+        let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.is_some_and(|failed| failed.elapsed() < self.options.patience * 2)
     }
 
     /// Whose token it is; none if nobody's.
@@ -206,17 +221,89 @@ impl Guard for Kubernetes {
             return Err(Denied::Unauthenticated("send a token as `Authorization: Bearer …`".to_owned()));
         };
         let digest: TokenDigest = Sha256::digest(token).into();
-        let user = self.answer(&self.users, digest, Option::is_some, self.review_token(token)).await?;
+        let user = self.0.answer(Bearer { token: token.to_owned(), digest }).await?;
         let Some(user) = user else {
             return Err(Denied::Unauthenticated("the API server does not know this token".to_owned()));
         };
-        let is_yes = |decision: &Decision| *decision == Decision::Allowed;
-        let asked = self.review_access(&user, action);
-        match self.answer(&self.decisions, (digest, action.clone()), is_yes, asked).await? {
+        let access = Access { user: Arc::clone(&user), digest, action: action.clone() };
+        match self.0.answer(access).await? {
             Decision::Allowed => Ok(Caller { user: Some(Arc::clone(&user.name)) }),
             Decision::Denied(why) => Err(Denied::Forbidden { user: user.name.as_ref().to_owned(), why }),
         }
     }
+}
+
+/// What the API server can be asked.
+trait Question: Send + Sync + 'static {
+    type Key: Eq + Hash + Send;
+    type Answer: Clone + Send;
+
+    fn key(&self) -> Self::Key;
+    fn answers<'a>(&self, reviewer: &'a Reviewer) -> &'a Answers<Self::Key, Self::Answer>;
+    fn is_yes(answer: &Self::Answer) -> bool;
+    fn put(&self, reviewer: &Reviewer) -> impl Future<Output = Result<Self::Answer, kube::Error>> + Send;
+}
+
+/// Whose token is it?
+struct Bearer {
+    token: String,
+    digest: TokenDigest,
+}
+
+impl Question for Bearer {
+    type Key = TokenDigest;
+    type Answer = Option<Arc<User>>;
+
+    fn key(&self) -> TokenDigest {
+        self.digest
+    }
+
+    fn answers<'a>(&self, reviewer: &'a Reviewer) -> &'a Answers<TokenDigest, Self::Answer> {
+        &reviewer.users
+    }
+
+    fn is_yes(user: &Self::Answer) -> bool {
+        user.is_some()
+    }
+
+    async fn put(&self, reviewer: &Reviewer) -> Result<Self::Answer, kube::Error> {
+        reviewer.review_token(&self.token).await
+    }
+}
+
+/// May they do that?
+struct Access {
+    user: Arc<User>,
+    digest: TokenDigest,
+    action: Action,
+}
+
+impl Question for Access {
+    type Key = (TokenDigest, Action);
+    type Answer = Decision;
+
+    fn key(&self) -> Self::Key {
+        (self.digest, self.action.clone())
+    }
+
+    fn answers<'a>(&self, reviewer: &'a Reviewer) -> &'a Answers<Self::Key, Decision> {
+        &reviewer.decisions
+    }
+
+    fn is_yes(decision: &Decision) -> bool {
+        *decision == Decision::Allowed
+    }
+
+    async fn put(&self, reviewer: &Reviewer) -> Result<Decision, kube::Error> {
+        reviewer.review_access(&self.user, &self.action).await
+    }
+}
+
+/// Why there is no answer.
+type Failure = dyn Error + Send + Sync;
+
+fn counts_on(error: &Arc<Failure>) {
+    tracing::warn!(error = error.as_ref() as &dyn Error, "what the API server said last counts");
 }
 
 /// For how long an answer counts.
@@ -231,9 +318,16 @@ struct Answer<V> {
     value: V,
     said: Instant,
     lasts: Lasts,
+    /// Until then somebody else sees to a newer one.
+    asked: Option<Instant>,
 }
 
 impl<V> Answer<V> {
+    /// Whether it is time to ask again, before it runs out. A no is not asked for again before somebody wants to know.
+    fn is_due(&self) -> bool {
+        self.lasts.fresh < self.lasts.stale && self.said.elapsed() >= self.lasts.fresh / 2
+    }
+
     fn is_fresh(&self) -> bool {
         self.said.elapsed() < self.lasts.fresh
     }
@@ -259,6 +353,18 @@ impl<K: Eq + Hash, V: Clone> Answers<K, V> {
         kept.get(key).filter(|answer| answer.counts()).cloned()
     }
 
+    /// Whether nobody else has been asking for a newer answer for the last while; the caller is the one from now on.
+    fn is_mine_to_ask(&self, key: &K, patience: Duration) -> bool {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(answer) = kept.get_mut(key) else { return false };
+        let now = Instant::now();
+        let is_mine = answer.asked.is_none_or(|until| until <= now);
+        if is_mine {
+            answer.asked = Some(now + patience);
+        }
+        is_mine
+    }
+
     fn put(&self, key: K, value: V, lasts: Lasts) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= self.most {
@@ -271,7 +377,7 @@ impl<K: Eq + Hash, V: Clone> Answers<K, V> {
         if kept.len() >= self.most {
             kept.clear();
         }
-        kept.insert(key, Answer { value, said: Instant::now(), lasts });
+        kept.insert(key, Answer { value, said: Instant::now(), lasts, asked: None });
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::gateway::Gateway;
+use super::gateway::Gateway;
 
 const CLIENTS: u32 = 6;
 const LISTS: u64 = 24;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Every so many operations a client reads.
 const READS: u64 = 5;
 
-/// Clients at work on lists, see [`crate::shop`].
+/// Clients at work on lists, see [`super::shop`].
 pub struct Load {
     shared: Arc<Shared>,
     clients: JoinSet<Result<()>>,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::shop::{PATIENCE, Shop};
-use crate::world::{SYSTEM, Turn};
+use super::shop::{PATIENCE, Shop};
+use super::world::{SYSTEM, Turn};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_declared_workflow_runs_and_kubectl_shows_it() -> Result<()> {

@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use e2e::Outcome;
 use serde_json::Value;
 
-use crate::gateway::Gateway;
-use crate::world::World;
+use super::gateway::Gateway;
+use super::world::World;
 
 /// What its Cluster serves.
 const DEFINITIONS: &str = include_str!("shop.yaml");

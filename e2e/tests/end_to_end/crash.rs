@@ -7,10 +7,13 @@ use anyhow::{Context, Result, ensure};
 use cleat_testing::process::{Process, role};
 use e2e::{ControlPlane, Options};
 
+/// The test that plays the holder, by its name in this program.
+const HOLDER: &str = "crash::holder";
+
 /// Holds a control plane, in a process of its own, until it is told to end.
 #[test]
 fn holder() {
-    role("holder", async |parent| {
+    role(HOLDER, async |parent| {
         let plane = ControlPlane::start(Options::default()).await.unwrap();
         let running = plane.running("holder").unwrap();
         parent.send(&plane.kubeconfig()).unwrap();
@@ -27,7 +30,7 @@ fn working_in(folder: &Path) -> Result<usize> {
 
 #[tokio::test]
 async fn a_killed_run_leaves_its_logs_and_nothing_else() -> Result<()> {
-    let mut holder = Process::spawn("holder")?;
+    let mut holder = Process::spawn(HOLDER)?;
     let kubeconfig: PathBuf = holder.receive().await?.context("the holder has ended")?;
     let home = kubeconfig.parent().context("the kubeconfig is in a folder")?;
     let kept = std::fs::read_to_string(home.join("kept"))?;

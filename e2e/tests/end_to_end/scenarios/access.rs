@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::shop::Shop;
-use crate::world::Turn;
+use super::shop::Shop;
+use super::world::Turn;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_without_the_role_is_refused_at_the_gateway() -> Result<()> {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use cleat_testing::postgres::Shutdown;
 
-use crate::load::Load;
-use crate::shop::{PATIENCE, Shop};
-use crate::world::{SYSTEM, Turn};
+use super::load::Load;
+use super::shop::{PATIENCE, Shop};
+use super::world::{SYSTEM, Turn};
 
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(60);
@@ -27,6 +27,10 @@ async fn a_killed_runner_loses_nothing() -> Result<()> {
     let container = shop.run(&container).await?;
     let begun = Instant::now();
     turn.world.cluster.kill_container(&container)?;
+    // Before the kubelet has seen it, everything looks as if nothing had happened.
+    let restarted =
+        format!("get pod {victim} -n kill -o jsonpath={{.status.containerStatuses[0].restartCount}}");
+    turn.world.wait_for(PATIENCE, &restarted, |text| text.parse().is_ok_and(|times: u32| times > 0)).await?;
     let assigned = "get ccl default -n kill -o jsonpath={.status.ready}/{.status.assigned}";
     turn.world.wait_for(PATIENCE, assigned, |text| text == "2/2/32/32").await?;
     shop.ready().await?;

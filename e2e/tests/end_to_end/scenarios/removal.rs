@@ -5,9 +5,9 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::load::Load;
-use crate::shop::{PATIENCE, Shop};
-use crate::world::{SYSTEM, Turn};
+use super::load::Load;
+use super::shop::{PATIENCE, Shop};
+use super::world::{SYSTEM, Turn};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workflow_that_is_deleted_while_it_runs_is_undone() -> Result<()> {

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::load::Load;
-use crate::shop::{PATIENCE, Shop};
-use crate::world::{NEXT, SYSTEM, Turn};
+use super::load::Load;
+use super::shop::{PATIENCE, Shop};
+use super::world::{NEXT, SYSTEM, Turn};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runners_come_and_go_under_load_and_no_call_fails() -> Result<()> {
