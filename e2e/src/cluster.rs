@@ -17,6 +17,12 @@ use crate::image::Image;
 use crate::node::Node;
 use crate::{Helm, Kubectl, progress};
 
+/// Says at which address pods of the user's cluster reach this machine.
+const MACHINE: &str = "E2E_MACHINE";
+
+/// Names the command that loads an image into the user's cluster.
+const LOAD_IMAGE: &str = "E2E_LOAD_IMAGE";
+
 /// A Kubernetes that runs pods. Dropping it removes everything, unless it is the user's.
 #[derive(Debug)]
 pub struct Cluster(Kind);
@@ -25,7 +31,7 @@ pub struct Cluster(Kind);
 enum Kind {
     // The node is dropped first.
     Own { node: Node, plane: Box<ControlPlane> },
-    Given { kubeconfig: PathBuf },
+    Given { kubeconfig: PathBuf, machine: Option<String> },
 }
 
 impl Cluster {
@@ -37,7 +43,8 @@ impl Cluster {
         if let Some(kubeconfig) = std::env::var_os("E2E_KUBECONFIG") {
             let kubeconfig = PathBuf::from(kubeconfig);
             progress(format_args!("using the cluster of {}", kubeconfig.display()));
-            return Ok(Self(Kind::Given { kubeconfig }));
+            let machine = std::env::var(MACHINE).ok();
+            return Ok(Self(Kind::Given { kubeconfig, machine }));
         }
         let begun = Instant::now();
         let mut plane = ControlPlane::start_in_sandbox(Options { controllers: true }).await?;
@@ -83,7 +90,7 @@ impl Cluster {
     pub fn kubeconfig(&self) -> PathBuf {
         match &self.0 {
             Kind::Own { plane, .. } => plane.kubeconfig(),
-            Kind::Given { kubeconfig } => kubeconfig.clone(),
+            Kind::Given { kubeconfig, .. } => kubeconfig.clone(),
         }
     }
 
@@ -131,11 +138,29 @@ impl Cluster {
     /// An address of the machine that pods reach, for what runs beside the cluster.
     ///
     /// # Errors
-    /// It is the user's cluster.
+    /// It is the user's cluster, and `E2E_MACHINE` does not say.
     pub fn machine(&self) -> Result<&str> {
-        match self.control_plane()?.place() {
-            Place::Sandbox(sandbox) => Ok(&sandbox.machine),
-            Place::Machine => bail!("a control plane without a node has no pods"),
+        match &self.0 {
+            Kind::Own { plane, .. } => match plane.place() {
+                Place::Sandbox(sandbox) => Ok(&sandbox.machine),
+                Place::Machine => bail!("a control plane without a node has no pods"),
+            },
+            Kind::Given { machine, .. } => machine.as_deref().with_context(|| {
+                format!("{MACHINE} does not say at which address pods of the cluster reach this machine")
+            }),
+        }
+    }
+
+    /// The command that loads an image, which gets the path of an archive as its last argument.
+    ///
+    /// # Errors
+    /// It is the user's cluster, and `E2E_LOAD_IMAGE` does not say.
+    pub fn load_command(&self) -> Result<String> {
+        match &self.0 {
+            Kind::Own { node, .. } => Ok(node.load_command()),
+            Kind::Given { .. } => std::env::var(LOAD_IMAGE).with_context(|| {
+                format!("{LOAD_IMAGE} names no command that loads an image into the cluster")
+            }),
         }
     }
 
@@ -185,14 +210,13 @@ impl Cluster {
         match &self.0 {
             Kind::Own { node, .. } => node.load(image).await,
             Kind::Given { .. } => {
-                let command = std::env::var("E2E_LOAD_IMAGE")
-                    .context("E2E_LOAD_IMAGE names no command that loads an image into the cluster")?;
+                let command = self.load_command()?;
                 let archive = tempfile::NamedTempFile::with_suffix(".tar")?;
                 image.write(archive.path())?;
                 let mut shell = Command::new("sh");
                 shell.arg("-c").arg(format!("{command} \"$1\"")).arg("sh").arg(archive.path());
                 let status = shell.stdin(Stdio::null()).kill_on_drop(true).status().await?;
-                ensure!(status.success(), "E2E_LOAD_IMAGE could not load {}", image.name());
+                ensure!(status.success(), "{LOAD_IMAGE} could not load {}", image.name());
                 Ok(())
             }
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -34,6 +35,21 @@ impl Kubectl {
     /// There is none and it cannot be built.
     pub async fn new(program: Program, kubeconfig: &Path) -> Result<Self> {
         Ok(Self { program: self::program(program).await?, kubeconfig: kubeconfig.to_owned() })
+    }
+
+    /// The same server, asked by somebody else: the bearer of a token, who has nothing but that. Their kubeconfig is kept in `folder`.
+    ///
+    /// # Errors
+    /// The own kubeconfig cannot be read, or the other not written.
+    pub async fn with_token(&self, token: &str, folder: &Path) -> Result<Self> {
+        let config = self.run("config view --minify --raw --flatten -o json").await?;
+        let mut config: Value = serde_json::from_str(&config)?;
+        for user in config["users"].as_array_mut().into_iter().flatten() {
+            user["user"] = json!({ "token": token });
+        }
+        let kubeconfig = folder.join("kubeconfig");
+        std::fs::write(&kubeconfig, config.to_string())?;
+        Ok(Self { program: self.program.clone(), kubeconfig })
     }
 
     /// Runs it with arguments that are separated by single blanks, and returns what it printed.

@@ -7,10 +7,13 @@
 //! - [`image::Image`]: images made of files on this machine; [`product`] are those of Cleat itself.
 //! - [`Helm`] and [`Kubectl`], as users run them.
 //!
+//! `cargo run -p e2e --bin cluster` holds a cluster for as long as one wants to look around in it.
+//!
 //! | variable | meaning |
 //! | --- | --- |
 //! | `E2E_KUBECONFIG` | use this cluster; none is started |
 //! | `E2E_LOAD_IMAGE` | the command that loads an image there: it gets the path of an OCI archive as its last argument |
+//! | `E2E_MACHINE` | an address at which pods there reach this machine, for the PostgreSQL that it runs |
 //! | `KUBEBUILDER_ASSETS` | a folder with kube-apiserver and the others |
 //! | `E2E_CACHE` | where programs are kept that had to be built, `~/.cache/cleat-kubernetes` unless said otherwise |
 //! | `E2E_PROFILE` | the profile that Cleat's own programs are built with, `dev` unless said otherwise |

@@ -95,6 +95,11 @@ impl Node {
         self.import(archive.path()).await.with_context(|| format!("cannot load {}", image.name()))
     }
 
+    /// The same as a command for a shell.
+    pub(crate) fn load_command(&self) -> String {
+        format!("{} --address {} --namespace k8s.io images import", self.ctr.display(), self.socket.display())
+    }
+
     async fn import(&self, archive: &Path) -> Result<()> {
         let mut command = Command::new(&self.ctr);
         command.arg("--address").arg(&self.socket).args(["--namespace", "k8s.io", "images", "import"]);

@@ -47,16 +47,15 @@ spec: {holderIdentity: somebody, leaseDurationSeconds: 10}
     )
     .await?;
     let token = shop.run("create token cleat-runner-default").await?;
-    let token = token.trim();
+    let folder = tempfile::tempdir()?;
+    let runner = turn.world.kubectl.with_token(token.trim(), folder.path()).await?;
+    let own = runner.run("get leases --namespace=leases -l cleat.dev/cluster=default -o name").await?;
+    ensure!(own.contains("lease"), "a runner sees the Leases of its Cluster: {own:?}");
     let patch = "patch lease foreign --type=merge -p {\"spec\":{\"holderIdentity\":\"me\"}}";
+    let manifest =
+        "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: mine, namespace: leases}\n";
     for command in [patch, "delete lease foreign", "create -f -"] {
-        let manifest =
-            "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: mine, namespace: leases}\n";
-        let words = format!("{command} --namespace=leases --token={token} --kubeconfig=/dev/null --server=");
-        let server = turn.world.cluster.control_plane()?.url().to_owned();
-        let ca = turn.world.cluster.kubeconfig().with_file_name("etc/ca.crt");
-        let words = format!("{words}{server} --certificate-authority={}", ca.display());
-        let outcome = turn.world.kubectl.attempt(&words, manifest).await?;
+        let outcome = runner.attempt(&format!("{command} --namespace=leases"), manifest).await?;
         ensure!(!outcome.success && outcome.errors.contains("orbidden"), "{command}: {outcome:?}");
     }
     let holder = shop.run("get lease foreign -o jsonpath={.spec.holderIdentity}").await?;

@@ -62,8 +62,12 @@ async fn without_an_api_server_for_a_minute_calls_go_on() -> Result<()> {
     let back = Instant::now();
     load.answered(100).await?;
     // Everything takes part again: the Cluster is ready, and grows.
-    shop.change("{\"spec\":{\"replicas\":3}}").await?;
-    turn.tell(format_args!("grown {:.1} s after the API server was back", back.elapsed().as_secs_f64()));
+    shop.run("scale ccl default --replicas=3").await?;
+    let asked = "get deployments -n no-api -o jsonpath={.items[0].spec.replicas}";
+    turn.world.wait_for(PATIENCE, asked, |text| text == "3").await?;
+    turn.tell(format_args!("the operator acted {:.1} s after it was back", back.elapsed().as_secs_f64()));
+    shop.ready().await?;
+    turn.tell(format_args!("grown {:.1} s after it was back", back.elapsed().as_secs_f64()));
     let report = load.finish().await?;
     turn.tell(&report);
     report.without_failures()?;

@@ -73,9 +73,17 @@ impl World {
         }
         progress("the images are loaded");
         let (machine, node) = (cluster.machine()?.to_owned(), cluster.node().await?);
-        let postgres = Server::start(Options::default().serve(&machine, &format!("{node}/32"))).await?;
+        let kubectl = cluster.kubectl().await?;
+        // Pods come from the address of their node or, if nothing is in between, from their own.
+        let nodes = "get nodes -o jsonpath={.items[*].status.addresses[?(@.type==\"InternalIP\")].address}";
+        let nodes = kubectl.run(nodes).await?;
+        let pods = kubectl.run("get nodes -o jsonpath={.items[*].spec.podCIDR}").await?;
+        let networks = nodes.split_whitespace().map(|node| format!("{node}/32"));
+        let networks = networks.chain(pods.split_whitespace().map(str::to_owned));
+        let options = networks.fold(Options::default(), |options, network| options.serve(&machine, &network));
+        let postgres = Server::start(options).await?;
         let world = Self {
-            kubectl: cluster.kubectl().await?,
+            kubectl,
             helm: cluster.helm().await?,
             postgres: Mutex::new(postgres),
             machine,
