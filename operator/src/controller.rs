@@ -114,7 +114,12 @@ pub trait Lookup<K> {
     fn find_one(&self, namespace: &str, name: &str) -> Option<Arc<K>>;
     /// All objects of a namespace.
     fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>>;
+    /// Waits until all objects are known that there are.
+    fn loaded(&self) -> impl Future<Output = ()> + Send;
 }
+
+/// How soon somebody who waits for objects looks again by himself.
+const LOOK: Duration = Duration::from_millis(100);
 
 impl<K: Object> Lookup<K> for Known<K> {
     fn find_one(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
@@ -126,6 +131,11 @@ impl<K: Object> Lookup<K> for Known<K> {
         let of = |guard: &DeserializeGuard<K>| guard.meta().namespace.as_deref() == Some(namespace);
         let found = self.state_filter(of);
         found.iter().filter_map(|guard| guard.0.as_ref().ok().cloned().map(Arc::new)).collect()
+    }
+
+    /// A store wakes one of those who wait for it, the last to ask, and forgets the others; so nobody may only wait.
+    async fn loaded(&self) {
+        while tokio::time::timeout(LOOK, self.wait_until_ready()).await.is_err() {}
     }
 }
 
@@ -234,4 +244,24 @@ fn failed<R: Reconcile>(
 /// How objects are watched.
 pub fn watching() -> watcher::Config {
     watcher::Config::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_who_wait_for_objects_go_on() {
+        let (known, mut writer) = kube::runtime::reflector::store::<DeserializeGuard<cleat_crds::Cluster>>();
+        let waiting = [known.clone(), known.clone(), known]
+            .map(|known| tokio::spawn(async move { Lookup::<cleat_crds::Cluster>::loaded(&known).await }));
+        // Each of them has asked.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        writer.apply_watcher_event(&watcher::Event::Init);
+        writer.apply_watcher_event(&watcher::Event::InitDone);
+        let all = futures::future::join_all(waiting);
+        tokio::time::timeout(Duration::from_secs(30), all).await.expect("somebody waits in vain");
+    }
 }

@@ -46,9 +46,9 @@ impl Reconcile for CronJobs {
         if cron.meta().deletion_timestamp.is_some() {
             return Ok(Next::Change);
         }
-        let _ = self.clusters.wait_until_ready().await;
-        let _ = self.entities.wait_until_ready().await;
-        let _ = self.workflows.wait_until_ready().await;
+        self.clusters.loaded().await;
+        self.entities.loaded().await;
+        self.workflows.loaded().await;
         let (namespace, wanted) = (cron.namespace().unwrap_or_default(), &cron.spec.cluster_ref.name);
         let cluster = self.clusters.find_one(&namespace, wanted);
         let key = Key { namespace: namespace.clone(), name: wanted.clone() };

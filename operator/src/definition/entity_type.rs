@@ -35,7 +35,7 @@ impl Reconcile for EntityTypes {
             return Ok(Next::Change);
         }
         // Before they are known, every Cluster would be missing.
-        let _ = self.clusters.wait_until_ready().await;
+        self.clusters.loaded().await;
         let (namespace, wanted) = (entity.namespace().unwrap_or_default(), &entity.spec.cluster_ref.name);
         let cluster = self.clusters.find_one(&namespace, wanted);
         let runners = self.context.runners.statuses(&Key { namespace, name: wanted.clone() });

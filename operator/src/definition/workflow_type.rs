@@ -41,9 +41,9 @@ impl Reconcile for WorkflowTypes {
         if workflow.meta().deletion_timestamp.is_some() {
             return Ok(Next::Change);
         }
-        let _ = self.clusters.wait_until_ready().await;
-        let _ = self.entities.wait_until_ready().await;
-        let _ = self.workflows.wait_until_ready().await;
+        self.clusters.loaded().await;
+        self.entities.loaded().await;
+        self.workflows.loaded().await;
         let (namespace, wanted) = (workflow.namespace().unwrap_or_default(), &workflow.spec.cluster_ref.name);
         let cluster = self.clusters.find_one(&namespace, wanted);
         let key = Key { namespace: namespace.clone(), name: wanted.clone() };

@@ -53,7 +53,7 @@ impl Reconcile for Workflows {
 
     async fn reconcile(&self, workflow: &Arc<Workflow>) -> Result<Next, Error> {
         // Before they are known, every Cluster would be missing.
-        let _ = self.clusters.wait_until_ready().await;
+        self.clusters.loaded().await;
         let namespace = workflow.namespace().unwrap_or_default();
         let key = Key { namespace, name: workflow.spec.cluster_ref.name.clone() };
         let cluster = self.clusters.find_one(&key.namespace, &key.name);
