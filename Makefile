@@ -21,7 +21,9 @@ fmt: ## Format the source
 
 bench: ## Measure beside the peers; ARGS="store --json FILE" chooses what
 	@.ci/setup cargo cc postgres
-	@-.ci/setup etcd protoc # Without them a peer is reported as missing.
+	@-.ci/setup etcd protoc # Without one of these a peer is reported as missing.
+	@-.ci/setup npm
+	@-.ci/setup venv
 	cargo run --release -p bench -- $(or $(ARGS),all)
 
 e2e: ## Run the end-to-end tests on a Kubernetes of their own; the first time, build it from source

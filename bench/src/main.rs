@@ -3,6 +3,7 @@
 //! Each scenario measures us and what we compare ourselves with in one run, on a private PostgreSQL with fsync on. Only the
 //! ratios travel to another machine. Every node of a measured system is a process of its own; ours are this program again.
 
+mod markdown;
 mod ours;
 mod plot;
 mod report;
@@ -10,10 +11,12 @@ mod scenario;
 mod world;
 
 use std::path::PathBuf;
+use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
+use markdown::Setting;
 use ours::Ours;
 use report::Report;
 use scenario::Scenario;
@@ -31,7 +34,7 @@ struct Arguments {
     /// Also write the results to this file, as a list of JSON objects.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also write the results to this file as tables of Markdown, and the plots beside it as SVG.
+    /// Also write the results to this file as a page of Markdown, and the plots beside it as SVG.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
     /// Seconds that each measurement takes, after a quarter of that to warm up.
@@ -51,6 +54,21 @@ struct Arguments {
     finished: u32,
 }
 
+impl Arguments {
+    /// Writes the files that were asked for.
+    fn write(&self, setting: &Setting, report: &Report) -> Result<()> {
+        if let Some(path) = &self.json {
+            report.write(path)?;
+        }
+        if let Some(path) = &self.markdown {
+            let page = markdown::page(setting, report.measurements(), report.remarks());
+            std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+            plot::write(report.measurements(), path.parent().unwrap_or(path))?;
+        }
+        Ok(())
+    }
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.1..=600.0).contains(&seconds) => Ok(seconds),
@@ -63,6 +81,7 @@ async fn main() -> Result<()> {
     if std::env::args().nth(1).is_some_and(|argument| argument == SUBJECT) {
         return bench_subject::serve::<Ours>().await;
     }
+    let begun = Instant::now();
     let arguments = Arguments::parse();
     let effort = Effort {
         seconds: if arguments.quick { 0.2 } else { arguments.seconds },
@@ -71,26 +90,26 @@ async fn main() -> Result<()> {
         finished: arguments.finished,
     };
     let world = World::start(effort, !arguments.no_peer).await?;
+    let setting = Setting::look(&world.version().await?, effort.seconds);
     let mut report = Report::default();
-    let mut outcome = Ok(());
-    for scenario in arguments.scenarios {
-        outcome = scenario.run(&world, &mut report).await;
-        if outcome.is_err() {
-            break;
+    let scenarios: Vec<Scenario> = arguments.scenarios.iter().flat_map(|scenario| scenario.each()).collect();
+    let mut failed = 0;
+    for (index, scenario) in scenarios.iter().enumerate() {
+        eprintln!("[{}/{}] {} ({:.0?} so far)", index + 1, scenarios.len(), scenario.name(), begun.elapsed());
+        if let Err(error) = scenario.run(&world, &mut report).await {
+            // The others are worth having all the same.
+            failed += 1;
+            report.fail(scenario.name(), &error);
         }
+        // Written each time: a run takes a while, and may be cut short.
+        arguments.write(&setting, &report)?;
     }
     for why in world.missing() {
         report.remark(why);
     }
-    // What was measured before something went wrong is worth having, too.
+    report.remark(format!("this run took {:.0?}", begun.elapsed()));
     report.print();
-    if let Some(path) = arguments.json {
-        report.write(&path)?;
-    }
-    if let Some(path) = arguments.markdown {
-        std::fs::write(&path, report.markdown())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        plot::write(report.measurements(), path.parent().unwrap_or(&path))?;
-    }
-    outcome
+    arguments.write(&setting, &report)?;
+    ensure!(failed == 0, "{failed} of {} scenarios failed", scenarios.len());
+    Ok(())
 }

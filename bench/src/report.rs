@@ -15,7 +15,7 @@ pub struct Measurement {
     pub scenario: &'static str,
     /// What was measured.
     pub metric: String,
-    /// How much it was.
+    /// How much it was; not a number, which is null in JSON, if it failed.
     pub value: f64,
     /// Of what.
     pub unit: &'static str,
@@ -128,6 +128,15 @@ impl Report {
         self.measurements.push(measurement);
     }
 
+    /// Takes down that a scenario has failed, and why.
+    pub fn fail(&mut self, scenario: &'static str, error: &anyhow::Error) {
+        // One line, and nothing that would end a column of a table.
+        let why = format!("{error:#}").replace(['\n', '|'], " ");
+        let mut failure = Measurement::new(scenario, format!("failed: {why}"), f64::NAN, "");
+        failure.met = Some(false);
+        self.add(failure);
+    }
+
     /// Takes down what a reader of the numbers has to know, once.
     pub fn remark(&mut self, remark: String) {
         if !self.remarks.contains(&remark) {
@@ -194,38 +203,9 @@ impl Report {
         std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// The whole as tables of Markdown, one for each scenario.
-    pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        let mut last = "";
-        for m in &self.measurements {
-            if m.scenario != last {
-                last = m.scenario;
-                text +=
-                    &format!("\n## {last}\n\n| metric | value | unit | beside | value | ratio | target |\n");
-                text += "| --- | ---: | --- | --- | ---: | ---: | --- |\n";
-            }
-            let number = |value: Option<f64>| value.map_or(String::new(), digits);
-            let verdict = match m.met {
-                Some(true) => ": met",
-                Some(false) => ": **missed**",
-                None => "",
-            };
-            let target = m.target.map_or(String::new(), |target| target.words() + verdict);
-            let peer = m.peer.as_deref().unwrap_or_default();
-            let (value, theirs, ratio) = (digits(m.value), number(m.peer_value), number(m.ratio));
-            text += &format!(
-                "| {} | {value} | {} | {peer} | {theirs} | {ratio} | {target} |\n",
-                m.metric, m.unit
-            );
-        }
-        if !self.remarks.is_empty() {
-            text += "\n## Notes of the run\n\n";
-            for remark in &self.remarks {
-                text += &format!("- {remark}\n");
-            }
-        }
-        text
+    /// What a reader has to know.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
     }
 }
 
@@ -260,7 +240,10 @@ fn line(m: &Measurement) -> String {
 }
 
 /// As many digits as say something.
-fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
+    if value.is_nan() {
+        return "-".to_owned();
+    }
     if value >= 100.0 || value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }
 
@@ -278,6 +261,16 @@ mod tests {
         for field in ["scenario", "metric", "value", "unit", "peer", "peer_value", "ratio", "target", "met"] {
             assert!(json.get(field).is_some(), "{field} is missing");
         }
+    }
+
+    #[test]
+    fn a_failed_scenario_is_told_with_its_reason_and_without_a_number() {
+        let mut report = Report::default();
+        report.fail("hot", &anyhow::anyhow!("the disk").context("no database"));
+        let json = serde_json::to_value(report.measurements()).unwrap();
+        assert_eq!(json[0]["metric"], "failed: no database: the disk");
+        assert!(json[0]["value"].is_null());
+        assert_eq!(json[0]["met"], false);
     }
 
     #[test]

@@ -74,6 +74,38 @@ fn one_hot_entity_is_measured() {
 }
 
 #[test]
+fn workflows_are_measured_with_one_activity_and_with_ten_with_and_without_transactions() {
+    let results = quick("workflow");
+    for activities in ["1 activity", "10 activities"] {
+        for kind in ["plain", "a SQL transaction each"] {
+            for clients in [64, 256] {
+                assert!(value(&results, &format!("workflow, {activities}, {kind}, {clients} clients")) > 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn workflows_that_wait_are_watched() {
+    let results = quick("timers");
+    assert!(value(&results, "50 sleeps of a second: overshoot p50") >= 0.0);
+    assert!(value(&results, "50 workflows that wait for a signal: transactions") >= 0.0);
+    assert!(value(&results, "100 workflows that sleep for a day: memory above the floor").is_finite());
+}
+
+#[test]
+fn what_stands_beside_restate_is_measured() {
+    let results = quick("restate");
+    assert!(value(&results, "object call, 256 clients") > 0.0);
+    assert!(value(&results, "workflow, 10 activities, plain, 256 clients") > 0.0);
+}
+
+#[test]
+fn what_stands_beside_dbos_is_measured() {
+    assert!(value(&quick("dbos"), "workflow, 1 activity, plain, 64 clients") > 0.0);
+}
+
+#[test]
 fn idle_nodes_cost_something_and_it_is_told() {
     // The two nodes renew their leases each second.
     assert!(value(&quick("idle"), "lease writes of one idle node") > 0.0);

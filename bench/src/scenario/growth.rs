@@ -11,6 +11,9 @@ const SCENARIO: &str = "growth";
 const CLIENTS: usize = 64;
 const FIRST: usize = 1000;
 
+/// How many times as many entities there are each time.
+const FACTORS: &[usize] = &[1, 100, 1000];
+
 /// How many finished messages are added in one statement.
 const ROWS: u32 = 500_000;
 
@@ -23,32 +26,34 @@ const FINISHED: &str =
 /// Measures.
 pub async fn run(world: &World, report: &mut Report) -> Result<()> {
     let first = world.effort.choose(FIRST, 50);
-    let most = world.effort.choose(world.effort.most_entities, first * 10);
+    let most = world.effort.most_entities.max(first);
     eprintln!(
         "growth: from {first} to {most} entities with durable state, then {} finished messages",
         world.effort.finished
     );
     let mut cluster = world.cluster(&System::Cleat, Shape::Alone).await?;
-    let mut touched = 0;
+    touch(&mut cluster, 0, first).await?;
+    // The first load of a process is slower than any later one, and would flatter those.
+    measure(world, &mut cluster, first).await?;
+    let mut touched = first;
     let mut base: Option<Outcome> = None;
-    let mut entities = first;
-    while entities <= most {
+    for factor in world.effort.choose(FACTORS, &[1, 10]) {
+        let entities = first * factor;
+        if entities > most {
+            break;
+        }
         touch(&mut cluster, touched, entities).await?;
         touched = entities;
+        tidy(&cluster.database().url).await?;
         let outcome = measure(world, &mut cluster, entities).await?;
-        add(
-            report,
-            &format!("durable state, {entities} entities, {CLIENTS} clients"),
-            &outcome,
-            base.as_ref(),
-            first,
-        );
+        let what = format!("durable state, {entities} entities, {CLIENTS} clients");
+        add(report, &what, &outcome, base.as_ref(), first);
         base.get_or_insert(outcome);
-        entities *= 10;
     }
     let finished = world.effort.choose(world.effort.finished, 1000);
     if finished > 0 {
         finish(&cluster.database().url, finished).await?;
+        tidy(&cluster.database().url).await?;
         let outcome = measure(world, &mut cluster, first).await?;
         let what = format!("durable state, {first} entities, {finished} more finished messages");
         add(report, &what, &outcome, base.as_ref(), first);
@@ -105,8 +110,16 @@ async fn finish(url: &str, count: u32) -> Result<()> {
         left -= rows;
         eprintln!("  {} of {count} finished messages are there", count - left);
     }
-    sqlx::raw_sql("VACUUM ANALYZE cleat.outcomes").execute(&mut connection).await?;
-    sqlx::raw_sql("CHECKPOINT").execute(&mut connection).await?;
+    connection.close().await?;
+    Ok(())
+}
+
+/// Does what PostgreSQL would do sooner or later, so that it does not do it in one measurement and not in the other.
+async fn tidy(url: &str) -> Result<()> {
+    let mut connection = PgConnection::connect(url).await?;
+    for statement in ["VACUUM ANALYZE cleat.outcomes, cleat.states, cleat.messages", "CHECKPOINT"] {
+        sqlx::raw_sql(statement).execute(&mut connection).await?;
+    }
     connection.close().await?;
     Ok(())
 }

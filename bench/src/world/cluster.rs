@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::child::Child;
 use super::etcd::Etcd;
 use super::leases::Served;
+use super::restate::Restate;
 use super::system::System;
 
 /// How long shards may take to find their places.
@@ -57,6 +58,8 @@ enum Leases {
     None,
     Ours(Served),
     Etcd(Etcd),
+    // A server that keeps everything, not only leases.
+    Restate(Restate),
 }
 
 impl Cluster {
@@ -68,8 +71,12 @@ impl Cluster {
     ) -> Result<Self> {
         let leases = match (&system, shape) {
             (System::Cleat, _) => Leases::Ours(Served::start().await?),
-            (System::Cruster(_), Shape::Alone) => Leases::None,
+            (System::Cruster(_) | System::Dbos { .. }, Shape::Alone) => Leases::None,
             (System::Cruster(_), Shape::Members(_)) => Leases::Etcd(Etcd::start().await?),
+            (System::Restate { server, .. }, Shape::Alone) => Leases::Restate(Restate::start(server).await?),
+            (System::Restate { .. } | System::Dbos { .. }, Shape::Members(_)) => {
+                bail!("it is measured on one node only")
+            }
         };
         let mut cluster = Self { nodes: Vec::new(), system, leases, database, database_pid, started: 0 };
         let nodes = if let Shape::Members(nodes) = shape { nodes } else { 1 };
@@ -84,12 +91,18 @@ impl Cluster {
     pub async fn add(&mut self) -> Result<()> {
         let mut child = match &self.system {
             System::Cleat => Child::spawn(&std::env::current_exe()?, &[crate::SUBJECT])?,
-            System::Cruster(program) => Child::spawn(program, &[])?,
+            System::Cruster(program) | System::Restate { service: program, .. } => {
+                Child::spawn(program, &[])?
+            }
+            System::Dbos { python, script } => {
+                Child::spawn(python, &[script.to_str().context("its path is no text")?])?
+            }
         };
         let leases = match &self.leases {
             Leases::None => None,
             Leases::Ours(served) => Some(served.address.to_string()),
             Leases::Etcd(etcd) => Some(etcd.url()),
+            Leases::Restate(server) => Some(server.addresses()),
         };
         let name = format!("node-{}", self.started);
         self.started += 1;
@@ -135,7 +148,7 @@ impl Cluster {
             clients: ask.clients,
             entities: ask.entities,
             seconds: ask.seconds,
-            runners: self.nodes.iter().map(Child::pid).collect(),
+            runners: self.nodes.iter().map(Child::pid).chain(self.server_pid()).collect(),
             database: self.database_pid,
         };
         match self.first()?.ask(&Command::Load(load)).await? {
@@ -149,10 +162,15 @@ impl Cluster {
         self.nodes.first_mut().context("the cluster has no node")
     }
 
+    /// The server without which the nodes are nothing, if there is one.
+    fn server_pid(&self) -> Option<u32> {
+        if let Leases::Restate(server) = &self.leases { server.pid() } else { None }
+    }
+
     /// Writes to the leases so far.
     pub async fn lease_writes(&self) -> Result<f64> {
         match &self.leases {
-            Leases::None => Ok(0.0),
+            Leases::None | Leases::Restate(_) => Ok(0.0),
             Leases::Ours(served) => Ok(served.writes()),
             Leases::Etcd(etcd) => etcd.writes().await,
         }

@@ -38,7 +38,7 @@ impl Etcd {
             .context("cannot start etcd (Debian: apt-get install etcd-server)")?;
         let etcd = Self { _process: process, _folder: folder, client };
         let healthy = async {
-            while !etcd.get("/health").await.is_ok_and(|text| text.contains("\"true\"")) {
+            while !get(client, "/health").await.is_ok_and(|text| text.contains("\"true\"")) {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
@@ -52,23 +52,24 @@ impl Etcd {
 
     /// Writes that it has agreed on so far.
     pub(super) async fn writes(&self) -> Result<f64> {
-        let text = self.get("/metrics").await?;
+        let text = get(self.client, "/metrics").await?;
         let prefix = "etcd_server_proposals_committed_total ";
         let value =
             text.lines().find_map(|line| line.strip_prefix(prefix)).context("no count of proposals")?;
         Ok(value.trim().parse()?)
     }
+}
 
-    async fn get(&self, path: &str) -> Result<String> {
-        let mut stream = TcpStream::connect(self.client).await?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: etcd\r\n\r\n").as_bytes()).await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await?;
-        Ok(text)
-    }
+/// What is at an address, with status line and headers.
+pub(super) async fn get(address: SocketAddr, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: bench\r\n\r\n").as_bytes()).await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
 }
 
 /// An address that nobody listens at now.
-async fn free() -> Result<SocketAddr> {
+pub(super) async fn free() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?.local_addr()?)
 }

@@ -1,14 +1,17 @@
-//! What every scenario runs in: a private PostgreSQL, and clusters of us and of the peer, each node a process of its own.
+//! What every scenario runs in: a private PostgreSQL, and clusters of us and of peers, each node a process of its own.
 
 mod bare;
 mod child;
 mod cluster;
 mod etcd;
 mod leases;
+mod peers;
+mod restate;
 mod system;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bench_subject::cpu;
@@ -16,7 +19,10 @@ use cleat_testing::postgres::{Database, Options, Server};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 pub use cluster::{Ask, Cluster, Shape};
-pub use system::{Beside, System};
+pub use system::{Beside, Peer, System};
+
+/// How long a peer may take for one thing, whatever it does.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// How much work is done.
 #[derive(Debug, Clone, Copy)]
@@ -43,39 +49,48 @@ pub struct World {
     server: Server,
     /// How much work is done.
     pub effort: Effort,
-    peer: Option<Result<System, String>>,
+    peers: Option<peers::Peers>,
     missing: Mutex<BTreeSet<String>>,
 }
 
 impl World {
-    /// Starts PostgreSQL, and builds the peer if it is wanted.
-    pub async fn start(effort: Effort, with_peer: bool) -> Result<Self> {
+    /// Starts PostgreSQL. Peers, if they are wanted, are built when they are needed.
+    pub async fn start(effort: Effort, with_peers: bool) -> Result<Self> {
         eprintln!("a private PostgreSQL with fsync on and its defaults");
         let server = Server::start(Options::default()).await?;
-        let peer =
-            if with_peer { Some(system::build().await.map_err(|error| format!("{error:#}"))) } else { None };
-        Ok(Self { server, effort, peer, missing: Mutex::default() })
+        let peers = with_peers.then(peers::Peers::default);
+        Ok(Self { server, effort, peers, missing: Mutex::default() })
     }
 
-    /// Does the same with the peer as was done with us. What the peer cannot do is missing, never zero.
+    /// Does the same with the first peer as was done with us. What the peer cannot do is missing, never zero.
     pub async fn beside<T>(&self, measure: impl AsyncFnOnce(&System) -> Result<T>) -> Beside<T> {
-        let why = match &self.peer {
-            None => return Beside::Unwanted,
-            Some(Err(why)) => why.clone(),
-            Some(Ok(system)) => match measure(system).await {
-                Ok(measured) => return Beside::Measured(system::PEER, measured),
-                Err(error) => format!("{error:#}"),
+        self.beside_of(Peer::Cruster, measure).await
+    }
+
+    /// The same with any peer.
+    pub async fn beside_of<T>(
+        &self,
+        peer: Peer,
+        measure: impl AsyncFnOnce(&System) -> Result<T>,
+    ) -> Beside<T> {
+        let Some(peers) = &self.peers else { return Beside::Unwanted };
+        let why = match peers.get(peer).await {
+            Err(why) => why.clone(),
+            Ok(system) => match tokio::time::timeout(PATIENCE, measure(system)).await {
+                Ok(Ok(measured)) => return Beside::Measured(peer.name(), measured),
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => format!("it took longer than {PATIENCE:?}"),
             },
         };
-        eprintln!("  {} is missing: {why}", system::PEER);
+        eprintln!("  {} is missing: {why}", peer.name());
+        let why = format!("{} is missing where: {why}", peer.name());
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).insert(why);
-        Beside::Missing(system::PEER)
+        Beside::Missing(peer.name())
     }
 
-    /// Why the peer was missing somewhere.
+    /// Why peers were missing somewhere.
     pub fn missing(&self) -> Vec<String> {
-        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        missing.iter().map(|why| format!("{} is missing where: {why}", system::PEER)).collect()
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     /// A cluster on a database of its own.
@@ -108,6 +123,14 @@ impl World {
     /// A connection that is not to a measured database.
     pub async fn connect(&self) -> Result<PgConnection> {
         Ok(PgConnection::connect(&self.server.url("postgres")).await?)
+    }
+
+    /// The version of PostgreSQL.
+    pub async fn version(&self) -> Result<String> {
+        let mut connection = self.connect().await?;
+        let (version,): (String,) = sqlx::query_as("SHOW server_version").fetch_one(&mut connection).await?;
+        connection.close().await?;
+        Ok(version.split_whitespace().next().unwrap_or_default().to_owned())
     }
 
     /// Transactions that a database has ended so far.

@@ -1,24 +1,56 @@
-//! The systems that are measured: us, and the peer.
+//! The systems that are measured: us, and the peers.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
-use tokio::process::Command;
+/// A peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Peer {
+    /// Entities and workflows on PostgreSQL, in Rust.
+    Cruster,
+    /// Objects and workflows with a server and a log of its own.
+    Restate,
+    /// Workflows on PostgreSQL, in Python.
+    Dbos,
+}
 
-/// The peer's name.
-pub(super) const PEER: &str = "cruster";
+impl Peer {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Cruster, Self::Restate, Self::Dbos];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cruster => "cruster",
+            Self::Restate => "Restate",
+            Self::Dbos => "DBOS",
+        }
+    }
+}
 
 /// A measured system.
 #[derive(Debug, Clone)]
 pub enum System {
     /// Us.
     Cleat,
-    /// The peer, by its program.
+    /// By its program.
     Cruster(PathBuf),
+    /// By the programs of its server and of its service.
+    Restate {
+        /// The server.
+        server: PathBuf,
+        /// The service.
+        service: PathBuf,
+    },
+    /// By an interpreter that knows it and a program.
+    Dbos {
+        /// The interpreter.
+        python: PathBuf,
+        /// The program.
+        script: PathBuf,
+    },
 }
 
-/// What the peer has shown where we have shown something.
+/// What a peer has shown where we have shown something.
 #[derive(Debug, Clone)]
 pub enum Beside<T> {
     /// By whom, and what.
@@ -47,33 +79,4 @@ impl<T> Beside<T> {
             Self::Unwanted => Beside::Unwanted,
         }
     }
-}
-
-/// Builds the peer's program with the cargo that is there, in our own target folder.
-pub(super) async fn build() -> Result<System> {
-    for (program, package) in [("etcd", "etcd-server"), ("protoc", "protobuf-compiler")] {
-        let found =
-            Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().await;
-        ensure!(found.is_ok(), "{program} is not installed (Debian: apt-get install {package})");
-    }
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/cruster/Cargo.toml");
-    let target = target()?.join("peers").join(PEER);
-    eprintln!("{PEER}: building {} (minutes, the first time)", manifest.display());
-    let status = Command::new("cargo")
-        .args(["build", "--release", "--locked", "--manifest-path"])
-        .arg(&manifest)
-        .arg("--target-dir")
-        .arg(&target)
-        .status()
-        .await
-        .context("cannot run cargo")?;
-    ensure!(status.success(), "cargo could not build it ({status})");
-    Ok(System::Cruster(target.join("release").join("peer-cruster")))
-}
-
-/// The target folder that this program was built in.
-fn target() -> Result<PathBuf> {
-    let program = std::env::current_exe()?;
-    let target = program.parent().and_then(Path::parent).context("this program is in no target folder")?;
-    Ok(target.to_owned())
 }

@@ -7,15 +7,17 @@
 
 pub mod cpu;
 pub mod load;
+pub mod nap;
 pub mod protocol;
 mod serve;
 mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use protocol::{Method, Shards, Start};
+use protocol::{Method, Shards, Start, Wait};
 
 pub use serve::serve;
 
@@ -24,7 +26,7 @@ pub trait Subject: Send + Sync + Sized + 'static {
     /// Starts it. It need not own anything yet.
     fn start(start: Start) -> impl Future<Output = Result<Arc<Self>>> + Send;
 
-    /// Asks an entity and waits for its reply. No two calls have the same number.
+    /// Asks an entity, or runs a workflow, and waits for the reply. No two calls have the same number.
     fn call(&self, method: Method, entity: &str, number: u64) -> impl Future<Output = Result<i64>> + Send;
 
     /// Whether an entity lives on this node, as far as the node knows now.
@@ -32,6 +34,16 @@ pub trait Subject: Send + Sync + Sized + 'static {
 
     /// How many shards it serves.
     fn shards(&self) -> impl Future<Output = Shards> + Send;
+
+    /// Runs a workflow that sleeps once, between [`nap::begin`] and [`nap::end`], and waits for its end.
+    fn sleep(&self, _number: u64, _time: Duration) -> impl Future<Output = Result<()>> + Send {
+        async { bail!("nobody has taught it to sleep") }
+    }
+
+    /// Starts a workflow that waits, after [`nap::begin`].
+    fn wait(&self, _number: u64, _wait: Wait) -> impl Future<Output = Result<()>> + Send {
+        async { bail!("nobody has taught it to wait") }
+    }
 
     /// Stops it in an orderly way.
     fn stop(&self) -> impl Future<Output = Result<()>> + Send;

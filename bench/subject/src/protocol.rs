@@ -26,6 +26,20 @@ pub enum Command {
     },
     /// Stop watching. Answered with [`Answer::Watched`].
     Unwatch,
+    /// Let workflows sleep once, all at the same time. Answered with [`Answer::Slept`] when they have ended.
+    Sleep {
+        /// How many.
+        workflows: usize,
+        /// How long.
+        seconds: f64,
+    },
+    /// Let workflows wait for something that does not come. Answered with [`Answer::Done`] when all have begun to.
+    Wait {
+        /// How many.
+        workflows: usize,
+        /// For what.
+        wait: Wait,
+    },
     /// Stop being a node. Answered with [`Answer::Done`]; then the process ends.
     Stop,
 }
@@ -46,6 +60,8 @@ pub enum Answer {
     Answered(Answered),
     /// What watching has shown.
     Watched(Watched),
+    /// How punctual sleepers were.
+    Slept(Slept),
 }
 
 /// How a node is started.
@@ -70,6 +86,23 @@ pub enum Method {
     Outside,
     /// A persisted call that adds one to the entity's durable total, which comes back.
     Add,
+    /// No entity, but a workflow from its start to its end, whose key is the number: the number comes back.
+    Workflow {
+        /// How many activities it has, one after the other.
+        activities: u32,
+        /// Whether each inserts a row in a transaction that commits with the journal. Otherwise it just gives something back.
+        transaction: bool,
+    },
+}
+
+/// What a workflow may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Wait {
+    /// A signal that nobody sends.
+    Signal,
+    /// The end of a day.
+    Day,
 }
 
 /// Which entities are asked.
@@ -185,6 +218,15 @@ pub struct Watched {
     pub twice: u64,
     /// Each entity's longest time between two answers, in milliseconds, in order.
     pub pauses: Vec<f64>,
+}
+
+/// How punctual sleepers were, in milliseconds and in order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Slept {
+    /// By how much each function went on too late.
+    pub overshoot: Vec<f64>,
+    /// By how much each client had its answer later than the sleep should have ended.
+    pub late: Vec<f64>,
 }
 
 impl Outcome {

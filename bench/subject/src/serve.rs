@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::protocol::{Answer, Command, Load, Method, Outcome, Place, Touch};
 use crate::watch::Watching;
-use crate::{Subject, cpu, load};
+use crate::{Subject, cpu, load, nap};
 
 /// Answers commands until the bench says stop or is gone.
 ///
@@ -98,6 +98,11 @@ impl<S: Subject> Session<S> {
                 let watching = self.watching.take().context("nothing is watched")?;
                 return Ok(Answer::Watched(watching.end().await?));
             }
+            Command::Sleep { workflows, seconds } => {
+                let time = Duration::from_secs_f64(seconds);
+                return Ok(Answer::Slept(nap::sleep(node, workflows, time).await?));
+            }
+            Command::Wait { workflows, wait } => nap::wait(node, workflows, wait).await?,
             Command::Stop => node.stop().await?,
         }
         Ok(Answer::Done)

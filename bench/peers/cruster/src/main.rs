@@ -1,20 +1,23 @@
 //! cruster as a subject of the benchmarks: one runner in a process of its own, set up as its README does for production, with its
 //! defaults.
 
+mod workflows;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use bench_subject::protocol::{Method, Shards, Start};
+use bench_subject::protocol::{Method, Shards, Start, Wait};
 use bench_subject::{Subject, serve};
 use cruster::config::ShardingConfig;
 use cruster::metrics::ClusterMetrics;
 use cruster::prelude::*;
 use cruster::sharding::Sharding;
 use cruster::sharding_impl::ShardingImpl;
-use cruster::single_runner::SingleRunner;
 use cruster::storage::Storage;
 use cruster::storage::etcd_runner::EtcdRunnerStorage;
+use cruster::storage::noop_runners::NoopRunners;
 use cruster::storage::sql_message::SqlMessageStorage;
 use cruster::storage::sql_workflow_journal::SqlWorkflowStorage;
 use cruster::transport::grpc::{GrpcRunnerHealth, GrpcRunnerServer, GrpcRunners};
@@ -24,6 +27,7 @@ use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
+use workflows::Workflows;
 
 /// As long as ours.
 const NOTE: &str = "a note of eighty bytes, as an order or a reservation would carry one along with them...";
@@ -74,12 +78,13 @@ impl Counter {
         .bind(&ask.entity)
         .fetch_one(&self.pool)
         .await
-        .map_err(|error| ClusterError::PersistenceError {
-            reason: error.to_string(),
-            source: Some(Box::new(error)),
-        })?;
+        .map_err(failure)?;
         Ok(total)
     }
+}
+
+fn failure(error: sqlx::Error) -> ClusterError {
+    ClusterError::PersistenceError { reason: error.to_string(), source: Some(Box::new(error)) }
 }
 
 struct Cruster {
@@ -87,13 +92,31 @@ struct Cruster {
     total: usize,
     echo: EchoClient,
     counter: CounterClient,
+    workflows: Workflows,
 }
 
 impl Cruster {
-    /// A runner that is and stays alone, which is the fastest that cruster has.
+    /// A runner that is and stays alone, which is the fastest that cruster has: what its `SingleRunner` builds, and what workflows
+    /// need, which that leaves out.
     async fn alone(pool: &PgPool) -> Result<Arc<ShardingImpl>> {
-        let runner = SingleRunner::builder(pool.clone()).build().await?;
-        Ok(Arc::clone(runner.sharding()))
+        Storage::builder(pool).migrate().await?;
+        let config = ShardingConfig::default();
+        let messages =
+            SqlMessageStorage::with_max_retries(pool.clone(), config.storage_message_max_retries)
+                .with_batch_limit(u32::try_from(config.storage_inbox_size)?)
+                .with_last_read_guard_interval(config.last_read_guard_interval);
+        let sharding = ShardingImpl::new_with_engines(
+            Arc::new(config),
+            Arc::new(NoopRunners),
+            None,
+            None,
+            Some(Arc::new(messages)),
+            Some(Arc::new(SqlWorkflowStorage::new(pool.clone()))),
+            Some(Arc::new(cruster::__internal::SqlWorkflowEngine::new(pool.clone()))),
+            Arc::new(ClusterMetrics::unregistered()),
+        )?;
+        sharding.acquire_all_shards().await;
+        Ok(sharding)
     }
 
     /// A runner of a cluster that finds its peers in etcd.
@@ -139,13 +162,15 @@ impl Subject for Cruster {
             .execute(&pool)
             .await
             .context("cannot make the table of counters")?;
+        sqlx::query(workflows::TABLE).execute(&pool).await.context("cannot make the table of steps")?;
         let echo = Echo.register(sharding.clone()).await?;
         let counter = Counter { pool }.register(sharding.clone()).await?;
+        let workflows = Workflows::register(&sharding).await?;
         if start.leases.is_some() {
             sharding.start().await?;
         }
         let total = usize::try_from(ShardingConfig::default().shards_per_group)?;
-        Ok(Arc::new(Self { sharding, total, echo, counter }))
+        Ok(Arc::new(Self { sharding, total, echo, counter, workflows }))
     }
 
     async fn call(&self, method: Method, entity: &str, number: u64) -> Result<i64> {
@@ -155,8 +180,19 @@ impl Subject for Cruster {
             Method::Echo => i64::try_from(self.echo.echo(&id, &ask).await?)?,
             Method::Outside => i64::try_from(self.echo.outside(&id, &ask).await?)?,
             Method::Add => self.counter.add(&id, &ask).await?,
+            Method::Workflow { activities, transaction } => {
+                i64::try_from(self.workflows.run(number, activities, transaction).await?)?
+            }
         };
         Ok(reply)
+    }
+
+    async fn sleep(&self, number: u64, time: Duration) -> Result<()> {
+        self.workflows.sleep(number, time).await
+    }
+
+    async fn wait(&self, number: u64, wait: Wait) -> Result<()> {
+        self.workflows.wait(number, wait).await
     }
 
     fn is_local(&self, method: Method, entity: &str) -> bool {

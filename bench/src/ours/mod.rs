@@ -1,12 +1,14 @@
 //! Cleat as a subject: one runner in a process of its own, whose leases the bench serves.
 
+mod workflows;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bench_subject::Subject;
-use bench_subject::protocol::{Method, Shards, Start};
+use bench_subject::protocol::{Method, Shards, Start, Wait};
 use cleat_runner::cluster::{Node, Options, Parts};
 use cleat_runner::lease::remote::Remote;
 use cleat_runner::lease::{Boot, Name, Timing};
@@ -16,7 +18,9 @@ use cleat_runner::shard::ownership::{self, Location};
 use cleat_runner::shard::{Instance, ShardMap};
 use cleat_runner::store::postgres::{self, PostgresStore};
 use cleat_runner::transport::{Address, SharedToken};
+use sqlx::{Connection, PgConnection};
 use tokio::net::TcpListener;
+use workflows::Workflows;
 
 /// What comes with each number, so that a message is about as large as in practice.
 pub const NOTE: &str =
@@ -68,6 +72,7 @@ pub struct Ours {
     node: Node,
     echo: EchoClient,
     counter: CounterClient,
+    workflows: Workflows,
     echo_type: EntityType,
     counter_type: EntityType,
 }
@@ -78,6 +83,9 @@ impl Subject for Ours {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = Address::new(&listener.local_addr()?.to_string())?;
         let store = PostgresStore::open(postgres::Options::new(&start.database, Instance::random())).await?;
+        let mut connection = PgConnection::connect(&start.database).await?;
+        Workflows::prepare(&mut connection).await?;
+        connection.close().await?;
         let token = Arc::new(SharedToken::new("bench"));
         let ownership = ownership::Options {
             timing: Timing::new(LEASE, RENEWAL)?,
@@ -95,8 +103,9 @@ impl Subject for Ours {
         };
         let node = Node::start(options, parts).await?;
         let (echo, counter) = (Echo.register(&node)?, Counter.register(&node)?);
+        let workflows = Workflows::register(&node)?;
         let (echo_type, counter_type) = (EntityType::new("echo")?, EntityType::new("counter")?);
-        Ok(Arc::new(Self { node, echo, counter, echo_type, counter_type }))
+        Ok(Arc::new(Self { node, echo, counter, workflows, echo_type, counter_type }))
     }
 
     async fn call(&self, method: Method, entity: &str, number: u64) -> Result<i64> {
@@ -105,8 +114,19 @@ impl Subject for Ours {
             Method::Echo => i64::try_from(self.echo.echo(entity, &ask).await?)?,
             Method::Outside => i64::try_from(self.echo.outside(entity, &ask).await?)?,
             Method::Add => self.counter.add(entity, &ask).await?,
+            Method::Workflow { activities, transaction } => {
+                i64::try_from(self.workflows.run(number, activities, transaction).await?)?
+            }
         };
         Ok(reply)
+    }
+
+    async fn sleep(&self, number: u64, time: Duration) -> Result<()> {
+        self.workflows.sleep(number, time).await
+    }
+
+    async fn wait(&self, number: u64, wait: Wait) -> Result<()> {
+        self.workflows.wait(number, wait).await
     }
 
     fn is_local(&self, method: Method, entity: &str) -> bool {
