@@ -85,6 +85,10 @@ impl Side for Calls {
             outbox.push(&wire::hint(shard));
         }
     }
+
+    fn is_crowded(&self) -> bool {
+        self.pending.len() > 1
+    }
 }
 
 fn interrupt(call: u64, gone: bool) -> v1::Frame {

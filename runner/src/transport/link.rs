@@ -60,6 +60,10 @@ pub(super) struct State<S> {
     newest: u64,
     open: bool,
     ending: bool,
+    /// What is queued waits for more.
+    corked: bool,
+    /// Whether others were let go first since the last batch was sent.
+    yielded: bool,
     waker: Option<Waker>,
 }
 
@@ -67,6 +71,9 @@ pub(super) struct State<S> {
 pub(super) trait Side: Send + 'static {
     /// Queues what it has held back until now.
     fn flush(&mut self, outbox: &mut Outbox);
+
+    /// Whether several requests are under way, so that frames are likely to come in a crowd.
+    fn is_crowded(&self) -> bool;
 }
 
 impl<S> State<S> {
@@ -97,6 +104,8 @@ impl<S> Link<S> {
             newest: 0,
             open: false,
             ending: false,
+            corked: false,
+            yielded: false,
             waker: None,
         };
         Self { state: Mutex::new(state), handling: Mutex::new(()), drained: Notify::new() }
@@ -110,12 +119,18 @@ impl<S> Link<S> {
     pub fn update<T>(&self, change: impl FnOnce(&mut State<S>) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state);
-        let waker = state.waker.take();
+        let waker = if state.corked { None } else { state.waker.take() };
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
         }
         result
+    }
+
+    /// Lets what is queued until this is dropped go out together.
+    pub fn cork(&self) -> Cork<'_, S> {
+        self.lock().corked = true;
+        Cork(self)
     }
 
     /// Holds off the handling of batches.
@@ -203,6 +218,15 @@ impl<S> Link<S> {
     }
 }
 
+/// Holds back what is queued.
+pub(super) struct Cork<'a, S>(&'a Link<S>);
+
+impl<S> Drop for Cork<'_, S> {
+    fn drop(&mut self) {
+        self.0.update(|state| state.corked = false);
+    }
+}
+
 fn read_frames(mut bytes: bytes::Bytes) -> Result<Vec<Taken>, Violation> {
     let mut frames = Vec::new();
     while bytes.has_remaining() {
@@ -244,6 +268,14 @@ impl<S: Side> Stream for Outgoing<S> {
             return Poll::Ready(None);
         }
         if state.open {
+            // Those who run at the same time get to say what they want to send, too: one batch for one turn of the scheduler.
+            if state.side.is_crowded() && !state.yielded && !state.outbox.is_empty() {
+                state.yielded = true;
+                drop(state);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            state.yielded = false;
             let State { outbox, side, .. } = &mut *state;
             side.flush(outbox);
             let run = state.outbox.take();

@@ -107,6 +107,11 @@ impl Outbox {
         }
     }
 
+    /// Whether nothing waits to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.open_count == 0 && self.waiting.is_empty()
+    }
+
     /// What is to be sent next.
     pub fn take(&mut self) -> Option<Run> {
         if self.waiting.is_empty() {

@@ -126,9 +126,18 @@ impl Peers {
     }
 
     /// Runs a change of a peer's session while it is not closed, dialling anew if it is.
-    fn with<T>(&self, address: &Address, mut change: impl FnMut(&Peer, &mut State<Calls>) -> T) -> T {
+    fn with<T>(&self, address: &Address, change: impl FnMut(&Peer, &mut State<Calls>) -> T) -> T {
+        self.with_peer(self.peer(address), address, change)
+    }
+
+    /// The same, beginning with a peer that was found already.
+    fn with_peer<T>(
+        &self,
+        mut peer: Arc<Peer>,
+        address: &Address,
+        mut change: impl FnMut(&Peer, &mut State<Calls>) -> T,
+    ) -> T {
         loop {
-            let peer = self.peer(address);
             let changed = peer.link.update(|state| {
                 let usable = !state.side.closed || self.inner.stop.is_cancelled();
                 usable.then(|| (change(&peer, state), state.is_open()))
@@ -139,6 +148,8 @@ impl Peers {
                 if peers.get(address).is_some_and(|current| Arc::ptr_eq(current, &peer)) {
                     peers.remove(address);
                 }
+                drop(peers);
+                peer = self.peer(address);
                 continue;
             };
             if !open {
@@ -179,7 +190,7 @@ impl Peers {
         };
         let (slot, id) = (Arc::new(Slot::default()), envelope.id);
         let mut call = Some(Call::new(envelope, Arc::clone(&slot), permit, after));
-        let link = self.with(to, |peer, state| {
+        let link = self.with_peer(peer, to, |peer, state| {
             if let (Some(call), false) = (call.take(), state.side.closed) {
                 state.send(number, &frame, call);
                 Some(Arc::clone(&peer.link))

@@ -21,6 +21,10 @@ pub(super) struct Answering {
 
 impl Side for Answering {
     fn flush(&mut self, _: &mut Outbox) {}
+
+    fn is_crowded(&self) -> bool {
+        self.calls.len() > 1
+    }
 }
 
 /// A session with a peer that dials. It outlives its connections.
@@ -104,6 +108,8 @@ impl Session {
         inbound: &dyn Inbound,
     ) -> Result<(), Violation> {
         let _handling = self.link.handling();
+        // Some are answered at once.
+        let _corked = self.link.cork();
         for frame in self.link.take(generation, batch)? {
             self.handle(frame, inbound);
         }
