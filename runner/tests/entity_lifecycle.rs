@@ -5,6 +5,8 @@
 mod keeping;
 #[path = "entity/lifecycle.rs"]
 mod lifecycle;
+#[path = "entity/now.rs"]
+mod now;
 #[path = "entity/resumption.rs"]
 mod resumption;
 #[path = "entity/stored.rs"]

@@ -18,11 +18,9 @@ use crate::transport;
 impl Inner {
     /// The fence under which a volatile request would be answered here.
     pub(super) fn volatile_under(&self, request: &Request) -> Option<Fence> {
-        let shard = self
-            .host
-            .shard_of(&request.envelope.address.entity_type, request.envelope.address.id.as_str())?;
+        let (shard, volatile) = self.host.place(&request.envelope)?;
         match self.ownership.locate(&shard) {
-            Location::Here(fence) if self.host.is_volatile(&request.envelope) => Some(fence),
+            Location::Here(fence) if volatile => Some(fence),
             _ => None,
         }
     }
@@ -36,16 +34,42 @@ impl Inner {
         }
     }
 
-    /// Takes a message to its entity, following it as it moves.
-    async fn follow(&self, mut request: Request) -> Answer {
-        let deadline = Instant::now() + self.patience;
-        let (entity_type, id) = (&request.envelope.address.entity_type, request.envelope.address.id.as_str());
-        let Some(shard) = self.host.shard_of(entity_type, id) else {
-            return self.host.request(request).await;
+    /// Takes a message to its entity.
+    async fn take(&self, mut request: Request) -> Answer {
+        let Some((shard, volatile)) = self.host.place(&request.envelope) else {
+            return Box::pin(self.host.request(request)).await;
         };
-        let volatile = self.host.is_volatile(&request.envelope);
+        let location = self.ownership.locate(&shard);
+        if let (true, Location::Here(fence)) = (volatile, &location)
+            && self.ownership.stands(fence)
+        {
+            match self.now(request, fence).await {
+                Ok(answer) => return answer,
+                Err(busy) => request = *busy,
+            }
+        }
+        // What takes longer takes more room, too.
+        Box::pin(self.follow(request, shard, volatile, location)).await
+    }
+
+    /// Asks an entity of this runner that can answer at once. Gives the request back otherwise.
+    async fn now(&self, request: Request, fence: &Fence) -> Result<Answer, Box<Request>> {
+        // It is not handed over before what was answered is proven: afterwards nobody could tell when that was.
+        let _held = self.host.hold(fence);
+        let answer = self.host.request_now(request).await?;
+        Ok(self.proven(answer, fence).await)
+    }
+
+    /// Takes a message to its entity, following it as it moves.
+    async fn follow(
+        &self,
+        mut request: Request,
+        shard: ShardId,
+        volatile: bool,
+        mut location: Location,
+    ) -> Answer {
+        let deadline = Instant::now() + self.patience;
         loop {
-            let location = self.ownership.locate(&shard);
             let missed = match &location {
                 Location::Here(fence) => match self.here(&request, fence, volatile).await {
                     Err(Error::NotHere(_)) => Missed::NotRun,
@@ -73,19 +97,29 @@ impl Inner {
             let waited = self.wait(&shard, &location, deadline).await;
             // Whoever may have it can still run it, however long we do not hear of that.
             waited.map_err(|error| if request.resent { Error::Lost(shard.clone()) } else { error })?;
+            location = self.ownership.locate(&shard);
         }
     }
 
-    /// Asks an entity of this runner. A volatile answer counts only if the fence stands when it is given.
+    /// Asks an entity of this runner.
     async fn here(&self, request: &Request, fence: &Fence, volatile: bool) -> Answer {
-        if volatile && !self.ownership.stands(fence) {
+        if !volatile {
+            return self.host.request(request.clone()).await;
+        }
+        if !self.ownership.stands(fence) {
             self.prove(fence.clone()).await?;
         }
-        // It is not handed over before what was answered is proven: afterwards nobody could tell when that was.
-        let _held = volatile.then(|| self.host.hold(fence));
+        // As above.
+        let _held = self.host.hold(fence);
         let answer = self.host.request(request.clone()).await;
-        if volatile && answer.is_ok() && !self.ownership.stands(fence) {
-            self.prove(fence.clone()).await.map_err(|_| Error::Lost(fence.shard.clone()))?;
+        self.proven(answer, fence).await
+    }
+
+    /// A volatile answer counts only if the fence stands when it is given.
+    async fn proven(&self, answer: Answer, fence: &Fence) -> Answer {
+        if answer.is_ok() && !self.ownership.stands(fence) {
+            let proof = Box::pin(self.prove(fence.clone())).await;
+            proof.map_err(|_| Error::Lost(fence.shard.clone()))?;
         }
         answer
     }
@@ -132,7 +166,7 @@ impl Router for Inner {
     }
 
     async fn request(&self, request: Request) -> Answer {
-        self.follow(request).await
+        self.take(request).await
     }
 
     async fn stream(&self, request: Request) -> Result<Replies, Error> {

@@ -20,11 +20,9 @@ impl Inner {
     /// What was certainly not run is followed; so is a persisted request, until it is accepted. What is volatile and may have
     /// begun is lost with its shard.
     pub(super) async fn open(&self, request: Request) -> Result<Replies, Error> {
-        let (entity_type, id) = (&request.envelope.address.entity_type, request.envelope.address.id.as_str());
-        let Some(shard) = self.host.shard_of(entity_type, id) else {
+        let Some((shard, volatile)) = self.host.place(&request.envelope) else {
             return Ok(self.host.stream(request));
         };
-        let volatile = self.host.is_volatile(&request.envelope);
         let mut opened = Opened {
             deadline: Instant::now() + self.patience,
             inner: self.clone(),

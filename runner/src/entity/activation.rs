@@ -1,15 +1,20 @@
 //! One instance of an entity in memory.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use futures::FutureExt;
 use tokio::sync::{Notify, RwLock};
 
 use super::call::{Handler, HandlerError, Resources};
+use super::definition::Method;
 use super::job::Job;
 use super::mailbox::{Mailbox, Put};
+use super::now::{self, Within};
 use super::registry::Kind;
+use super::run::panic_message;
 use super::shard::Shard;
 use super::state::State;
 use super::turn::Turn;
@@ -23,17 +28,11 @@ pub(super) struct Activation {
     mailbox: Mutex<Mailbox>,
     /// A message came while a turn was under way.
     pub(super) wake: Notify,
-    core: tokio::sync::Mutex<Core>,
+    body: Mutex<Option<Body>>,
+    /// Held while a body is made.
+    resources: tokio::sync::Mutex<Option<Resources>>,
     /// Requests that wait for other entities.
     pub(super) waiting: Waiting,
-}
-
-/// What an instance consists of once it has been asked something.
-#[derive(Default)]
-struct Core {
-    body: Option<Body>,
-    /// Outlives the body: made once for as long as the instance is in memory.
-    resources: Option<Resources>,
 }
 
 /// What handles the messages of an instance. Lost when a commit fails or a handler panics; then it is made again.
@@ -51,7 +50,8 @@ impl Activation {
             kind,
             mailbox: Mutex::new(Mailbox::new()),
             wake: Notify::new(),
-            core: tokio::sync::Mutex::default(),
+            body: Mutex::default(),
+            resources: tokio::sync::Mutex::default(),
             waiting: Waiting::default(),
         }
     }
@@ -65,6 +65,22 @@ impl Activation {
             Put::Gone(job) => return Err(job),
         }
         Ok(())
+    }
+
+    /// Handles a volatile message here and now if the instance is at rest. Gives it back otherwise.
+    pub(super) fn handle_now(
+        self: &Arc<Self>,
+        shard: &Arc<Shard>,
+        method: &Method,
+        job: Job,
+    ) -> Result<(), Job> {
+        match Within::enter() {
+            Some(within) if self.mailbox().start() => {
+                now::handle(self, shard, job, method, within);
+                Ok(())
+            }
+            _ => Err(job),
+        }
     }
 
     pub(super) fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
@@ -88,9 +104,26 @@ impl Activation {
 
     /// The handler and the state, made and loaded if they are not there.
     pub(super) async fn body(&self, shard: &Shard) -> Result<Body, HandlerError> {
-        let mut core = self.core.lock().await;
-        if let Some(body) = &core.body {
-            return Ok(body.clone());
+        match self.made() {
+            Some(body) => Ok(body),
+            // It is rare and takes much, which the others do not carry along.
+            None => Box::pin(self.make(shard)).await,
+        }
+    }
+
+    async fn make(&self, shard: &Shard) -> Result<Body, HandlerError> {
+        let making = AssertUnwindSafe(self.make_unguarded(shard)).catch_unwind();
+        making.await.unwrap_or_else(|panic| {
+            let panic = panic_message(panic.as_ref());
+            Err(HandlerError::Retry(format!("it panicked while it was made: {panic}")))
+        })
+    }
+
+    async fn make_unguarded(&self, shard: &Shard) -> Result<Body, HandlerError> {
+        let mut kept = self.resources.lock().await;
+        // Somebody else may have made it meanwhile.
+        if let Some(body) = self.made() {
+            return Ok(body);
         }
         let state = if self.kind.definition().state.is_some() {
             let step = shard.step();
@@ -103,12 +136,23 @@ impl Activation {
             State::default()
         };
         let entity = &self.kind.entity;
-        let resources = match &core.resources {
+        // They outlive the body: made once for as long as the instance is in memory.
+        let resources = match &*kept {
             Some(resources) => Arc::clone(resources),
-            None => Arc::clone(core.resources.insert(entity.acquire(&self.address).await?)),
+            None => Arc::clone(kept.insert(entity.acquire(&self.address).await?)),
         };
         let handler = entity.activate_with(&self.address, resources).await?;
-        Ok(core.body.insert(Body { handler, state: Arc::new(RwLock::new(state)) }).clone())
+        let body = Body { handler, state: Arc::new(RwLock::new(state)) };
+        *self.present() = Some(body.clone());
+        Ok(body)
+    }
+
+    fn made(&self) -> Option<Body> {
+        self.present().clone()
+    }
+
+    fn present(&self) -> MutexGuard<'_, Option<Body>> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many messages have not been taken from the mailbox.
@@ -118,7 +162,9 @@ impl Activation {
 
     /// Forgets handler and state. The resources stay.
     pub(super) async fn crash(&self) {
-        self.core.lock().await.body = None;
+        // What is being made is of what there was before.
+        let _making = self.resources.lock().await;
+        *self.present() = None;
     }
 }
 

@@ -22,15 +22,16 @@ const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// One message as its handler sees it: who is asked, by which request, for the how many-th time; and the one-way messages that commit
 /// with its reply.
 pub struct Context {
-    pub(super) message: Message,
+    pub(super) message: Arc<Message>,
+    /// The trace that it belongs to, which may be that of a span of its own.
+    trace: Option<TraceContext>,
     attempt: i32,
-    fence: Fence,
     pub(super) effects: Commits,
     pub(super) reach: Reach,
     /// A message that could not be made. The handler has failed then, whatever it says.
     broken: Option<Error>,
     /// Of a stream.
-    pub(super) position: Arc<Position>,
+    pub(super) position: Option<Arc<Position>>,
     /// Made for those who ask.
     handling: OnceLock<(CancellationToken, DropGuard)>,
 }
@@ -60,15 +61,20 @@ pub(super) struct Outgoing {
 }
 
 impl Context {
-    pub(super) fn new(message: Message, attempt: i32, fence: Fence, reach: Reach) -> Self {
+    pub(super) fn new(
+        message: Arc<Message>,
+        trace: Option<TraceContext>,
+        attempt: i32,
+        reach: Reach,
+    ) -> Self {
         Self {
             message,
+            trace,
             attempt,
-            fence,
             effects: Commits::default(),
             reach,
             broken: None,
-            position: Arc::default(),
+            position: None,
             handling: OnceLock::new(),
         }
     }
@@ -118,7 +124,7 @@ impl Context {
 
     /// The trace that this message, and whatever is done because of it, belongs to.
     pub fn trace(&self) -> Option<&TraceContext> {
-        self.message.envelope.trace.as_ref()
+        self.trace.as_ref()
     }
 
     /// How many attempts have failed before this one.
@@ -130,12 +136,12 @@ impl Context {
     ///
     /// Comes back with how many items are stored: the number, counted from 0, of the item to give next.
     pub fn resume(&self) -> u64 {
-        self.position.resume()
+        self.position.as_ref().map_or(0, |position| position.resume())
     }
 
     /// What to show to systems outside that can refuse a writer of an earlier epoch.
     pub fn fence(&self) -> &Fence {
-        &self.fence
+        self.reach.fence()
     }
 
     /// Sends a call of another entity, or of this one, one way: it is stored together with this handler's reply, or not at all.
@@ -152,7 +158,7 @@ impl Context {
                 key: parts.key,
                 deliver_at: parts.deliver_at,
                 headers: parts.headers,
-                trace: parts.trace.or_else(|| self.message.envelope.trace.clone()),
+                trace: parts.trace.or_else(|| self.trace.clone()),
             }),
             Err(error) => self.broken = Some(error),
         }
@@ -178,7 +184,7 @@ impl Context {
             key: None,
             deliver_at,
             headers: Headers::default(),
-            trace: self.message.envelope.trace.clone(),
+            trace: self.trace.clone(),
         });
         Ok(())
     }
@@ -191,7 +197,7 @@ impl Context {
         payload: Bytes,
         headers: Headers,
     ) {
-        let trace = self.message.envelope.trace.clone();
+        let trace = self.trace.clone();
         let send = Outgoing { address, method, payload, key: None, deliver_at: None, headers, trace };
         self.effects.sends.push(send);
     }
@@ -217,7 +223,7 @@ impl fmt::Debug for Context {
         f.debug_struct("Context")
             .field("envelope", &self.message.envelope)
             .field("attempt", &self.attempt)
-            .field("fence", &self.fence)
+            .field("fence", self.fence())
             .finish_non_exhaustive()
     }
 }

@@ -16,13 +16,19 @@ pub(super) struct Settlement {
 pub(super) struct Earlier {
     commits: u64,
     generation: u32,
-    settlement: watch::Receiver<Settlement>,
+    /// None if there were none.
+    settlement: Option<watch::Receiver<Settlement>>,
 }
 
 impl Earlier {
     /// So many commits, of this generation.
     pub(super) fn new(commits: u64, generation: u32, settlement: watch::Receiver<Settlement>) -> Self {
-        Self { commits, generation, settlement }
+        Self { commits, generation, settlement: Some(settlement) }
+    }
+
+    /// None were under way.
+    pub(super) fn none() -> Self {
+        Self { commits: 0, generation: 0, settlement: None }
     }
 
     /// The generation that the handler began in.
@@ -32,7 +38,8 @@ impl Earlier {
 
     /// Waits until all of them are decided. Whether all have succeeded.
     pub(super) async fn succeeded(&mut self) -> bool {
-        let settled = self.settlement.wait_for(|settlement| settlement.commits >= self.commits).await;
+        let Some(settlement) = &mut self.settlement else { return true };
+        let settled = settlement.wait_for(|settlement| settlement.commits >= self.commits).await;
         settled.is_ok_and(|settlement| settlement.generation == self.generation)
     }
 }

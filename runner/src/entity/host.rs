@@ -21,7 +21,7 @@ use super::stream::Limits;
 use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, Metrics, RegistrationEvent, Retry};
 use crate::client::Router;
 use crate::message::snowflake::{Exhausted, Generator};
-use crate::message::{EntityType, Outcome, RequestId, Snowflake};
+use crate::message::{EntityType, Envelope, Outcome, RequestId, Snowflake};
 use crate::shard::{Fence, GroupName, ShardId, ShardMap};
 use crate::store::{self, Message, Store};
 use crate::trace::Recorder;
@@ -211,11 +211,17 @@ impl Host {
         self.0.store.maps()
     }
 
-    /// Whether nothing of such a message would be stored, by its type's definition.
-    pub fn is_volatile(&self, envelope: &crate::message::Envelope) -> bool {
+    /// The shard of a message's entity, and whether nothing of it would be stored, by its type's definition.
+    pub(crate) fn place(&self, envelope: &Envelope) -> Option<(ShardId, bool)> {
         let kind = self.0.registry.get(&envelope.address.entity_type);
-        let method = kind.as_ref().and_then(|kind| kind.definition().methods.get(&envelope.method));
-        method.is_none_or(|method| method.delivery == Delivery::Volatile)
+        let Some(kind) = kind else {
+            let map = self.0.map(&GroupName::default())?;
+            return Some((map.shard_of(envelope.address.id.as_str()), true));
+        };
+        let definition = kind.definition();
+        let shard = self.0.map(&definition.group)?.shard_of(envelope.address.id.as_str());
+        let method = definition.methods.get(&envelope.method);
+        Some((shard, method.is_none_or(|method| method.delivery == Delivery::Volatile)))
     }
 
     /// Somebody stored a message for an entity of this shard.
@@ -291,6 +297,13 @@ impl Host {
         self.deliver(request, ReplyTo::Waiter(waiter));
         // Waiters are answered even when they are dropped, so a closed channel means that the runtime is going down.
         answer.await.unwrap_or(Err(Error::Store(store::Error::Closed)))
+    }
+
+    /// The same for a volatile message, if it can be handled at once: then the answer is there, or a handler is at work on it. Gives it
+    /// back otherwise, with nothing done.
+    pub(crate) async fn request_now(&self, request: Request) -> Result<Answer, Box<Request>> {
+        let answer = self.0.deliver_now(request)?;
+        Ok(answer.await.unwrap_or(Err(Error::Store(store::Error::Closed))))
     }
 
     /// Waits for the end of a persisted request that was stored or is under way.

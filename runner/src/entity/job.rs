@@ -145,6 +145,11 @@ impl Waiter {
         }
     }
 
+    /// Nobody has to be told.
+    pub(super) fn forget(mut self) {
+        self.reply_to = None;
+    }
+
     pub(super) fn answer(mut self, answer: Answer) {
         if let Some(reply_to) = self.reply_to.take() {
             reply_to.answer(answer);
@@ -162,12 +167,14 @@ impl Drop for Waiter {
 
 /// A message on its way.
 pub(super) struct Job {
-    pub(super) message: Message,
+    /// Shared with the context of its handler.
+    pub(super) message: Arc<Message>,
     pub(super) origin: Origin,
     pub(super) persisted: bool,
     /// Only of volatile messages. Who waits for a persisted one is kept by its shard, because there can be several.
     pub(super) waiter: Option<Waiter>,
-    pub(super) interrupt: Arc<Interrupt>,
+    /// Only of persisted messages: nobody can name another one.
+    pub(super) interrupt: Option<Arc<Interrupt>>,
     /// How often it was run in vain because a commit before it failed.
     pub(super) reruns: u8,
     /// Begun when it is put into a mailbox, if anybody wants to know.
@@ -183,6 +190,14 @@ impl Job {
     pub(super) fn trace(&self) -> Option<TraceContext> {
         let recorded = self.watch.as_ref().and_then(Watch::trace);
         recorded.or(self.message.envelope.trace.as_ref()).cloned()
+    }
+
+    /// Waits for an interrupt.
+    pub(super) async fn interrupted(&self) {
+        match &self.interrupt {
+            Some(interrupt) => interrupt.requested().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// It is answered, once.

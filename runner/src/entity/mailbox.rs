@@ -54,6 +54,15 @@ impl Mailbox {
         }
     }
 
+    /// Begins to work without a message in it. False if the instance is not at rest.
+    pub(super) fn start(&mut self) -> bool {
+        let resting = self.phase == Phase::Resting;
+        if resting {
+            self.phase = Phase::Busy;
+        }
+        resting
+    }
+
     /// How many messages wait.
     pub(super) fn len(&self) -> usize {
         self.incoming.len()
@@ -65,13 +74,13 @@ impl Mailbox {
     }
 
     /// Ends a turn, unless a message has come meanwhile.
-    pub(super) fn rest(&mut self) -> bool {
+    pub(super) fn rest(&mut self, now: Instant) -> bool {
         if !self.incoming.is_empty() {
             return false;
         }
         self.incoming.shrink_to(0);
         self.phase = Phase::Resting;
-        self.used = Instant::now();
+        self.used = now;
         true
     }
 

@@ -18,6 +18,7 @@ mod letters;
 mod mailbox;
 mod metrics;
 pub mod native;
+mod now;
 pub(crate) mod reach;
 mod refusal;
 mod registry;

@@ -16,14 +16,14 @@ use super::shard::Shard;
 use super::{Access, Context, Error, InvalidDefinition};
 use crate::client::{self, EntityClient, Router};
 use crate::message::{EntityType, IdempotencyKey, RequestId, Snowflake};
-use crate::shard::GroupName;
+use crate::shard::{Fence, GroupName};
 use crate::store::{self, Committed, Message, Transaction};
 
 /// What a handler needs for that.
 pub(super) struct Reach {
     me: Arc<Activation>,
     shard: Arc<Shard>,
-    interrupt: Arc<Interrupt>,
+    interrupt: Option<Arc<Interrupt>>,
     earlier: Earlier,
     /// Whether the handler is alone in its instance.
     alone: bool,
@@ -32,8 +32,8 @@ pub(super) struct Reach {
     accepted: Option<Arc<OnceCell<Committed>>>,
     /// How many calls have been made.
     calls: u32,
-    /// One for each call that is under way, and one for this.
-    under_way: Arc<()>,
+    /// One for each call that is under way, and one for this, once there was a call.
+    under_way: Option<Arc<()>>,
     /// A state that the handler may have seen was never committed: whatever it says, it is run again.
     stale: bool,
 }
@@ -57,13 +57,13 @@ impl Reach {
         Self {
             me: Arc::clone(me),
             shard: Arc::clone(shard),
-            interrupt: Arc::clone(&job.interrupt),
+            interrupt: job.interrupt.clone(),
             earlier,
             alone: access == Access::Write,
             persisted: job.persisted,
             accepted: fresh.then(Arc::default),
             calls: 0,
-            under_way: Arc::new(()),
+            under_way: None,
             stale: false,
         }
     }
@@ -71,6 +71,11 @@ impl Reach {
     /// Whose handler it is.
     pub(super) fn instance(&self) -> &Activation {
         &self.me
+    }
+
+    /// The right under which it runs.
+    pub(super) fn fence(&self) -> &Fence {
+        &self.shard.fence
     }
 
     /// What became of storing the message, if a call made that necessary.
@@ -104,7 +109,7 @@ impl Context {
             let method = self.message.envelope.method.clone();
             return Err(Error::NoTransaction { entity_type: address.entity_type, method });
         }
-        if Arc::strong_count(&self.reach.under_way) > 1 {
+        if self.reach.under_way.as_ref().is_some_and(|calls| Arc::strong_count(calls) > 1) {
             return Err(Error::CallInTransaction(address));
         }
         let opened = match &mut self.effects.transaction {
@@ -169,10 +174,11 @@ impl Context {
         let Some(chain) = chain.clone().and(envelope) else {
             return std::future::ready(Err(Error::TooDeep(Box::new(chain)).into())).boxed();
         };
+        let trace = self.trace();
         let key = self.reach.persisted.then(|| derived_key(envelope.id, number));
         let call = call.asked_inside(|parts| {
             parts.headers.extend(chain.header());
-            parts.trace = parts.trace.take().or_else(|| envelope.trace.clone());
+            parts.trace = parts.trace.take().or_else(|| trace.cloned());
             if let (Some(key), None) = (&key, &parts.key) {
                 parts.key = Some(IdempotencyKey::new(&parts.address, &parts.method, key));
                 parts.headers.insert(DERIVED.to_owned(), String::new());
@@ -181,11 +187,11 @@ impl Context {
         let asking = Asking {
             me: Arc::clone(&self.reach.me),
             shard: Arc::clone(&self.reach.shard),
-            message: self.message.clone(),
+            message: Arc::clone(&self.message),
             accepted: self.reach.accepted.clone(),
-            _under_way: Arc::clone(&self.reach.under_way),
+            _under_way: Arc::clone(self.reach.under_way.get_or_insert_default()),
         };
-        let (alone, interrupt) = (self.reach.alone, Arc::clone(&self.reach.interrupt));
+        let (alone, interrupt) = (self.reach.alone, self.reach.interrupt.clone());
         async move {
             asking.store().await?;
             let (call, target) = call.numbered()?;
@@ -210,7 +216,7 @@ fn derived_key(request: Snowflake, number: u32) -> Vec<u8> {
 struct Asking {
     me: Arc<Activation>,
     shard: Arc<Shard>,
-    message: Message,
+    message: Arc<Message>,
     accepted: Option<Arc<OnceCell<Committed>>>,
     _under_way: Arc<()>,
 }
@@ -254,12 +260,12 @@ impl Target {
 struct Waits {
     me: Arc<Activation>,
     request: Snowflake,
-    interrupt: Arc<Interrupt>,
+    interrupt: Option<Arc<Interrupt>>,
     target: Option<Target>,
 }
 
 impl Waits {
-    fn enter(asking: &Asking, alone: bool, interrupt: Arc<Interrupt>, target: Target) -> Self {
+    fn enter(asking: &Asking, alone: bool, interrupt: Option<Arc<Interrupt>>, target: Target) -> Self {
         let request = asking.message.envelope.id;
         asking.me.waiting.enter(request, alone);
         Self { me: Arc::clone(&asking.me), request, interrupt, target: Some(target) }
@@ -275,7 +281,7 @@ impl Drop for Waits {
         self.me.waiting.leave(self.request);
         // A handler that is dropped for another reason, such as a hand-over, is run again and asks again.
         if let Some(target) = self.target.take()
-            && self.interrupt.is_requested()
+            && self.interrupt.as_ref().is_some_and(|interrupt| interrupt.is_requested())
         {
             tokio::spawn(async move {
                 if let Err(error) = target.interrupt().await {

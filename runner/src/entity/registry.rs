@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::host::Options;
 use super::metrics::OfType;
+use super::now::Pace;
 use super::{Concurrency, Definition, Entity, InvalidDefinition};
 use crate::message::EntityType;
 
@@ -29,6 +30,7 @@ pub(super) struct Kind {
     pub(super) mailbox: usize,
     pub(super) concurrency: Concurrency,
     pub(super) metrics: Option<OfType>,
+    pub(super) pace: Pace,
     /// How many instances of it are in memory, of this registration and of earlier ones.
     pub(super) active: Arc<AtomicUsize>,
     /// Cancelled when it is registered anew, or no more.
@@ -71,6 +73,7 @@ impl Registry {
             idle: definition.idle.unwrap_or(options.idle),
             mailbox: definition.mailbox.unwrap_or(options.mailbox).get(),
             concurrency: definition.concurrency.unwrap_or(options.concurrency),
+            pace: Pace::default(),
             replaced: CancellationToken::new(),
             entity,
         };

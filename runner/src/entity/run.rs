@@ -1,15 +1,17 @@
 //! One message through its handler, with all its attempts.
 
+use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use tracing::Instrument;
 
-use super::activation::Activation;
+use super::activation::{Activation, Body};
 use super::call::{Call, HandlerError, Held};
 use super::context::{Commits, Context};
 use super::definition::{Access, Method};
@@ -97,38 +99,60 @@ pub(super) async fn run(
             }
             Tried::Failed(error, least) => (error, least),
         };
-        // A second attempt is only made of what is stored: whoever owns the shard by then must know of it.
-        let before = match job.origin {
-            Origin::Stored { attempt } => attempt,
-            Origin::Fresh { .. } => match shard.accept(&job.message).await {
-                Ok(Committed::Applied) => 0,
-                Ok(duplicate) => return Done::Duplicate(job, duplicate),
-                Err(error) => return Done::Broken(job, error),
-            },
-        };
-        if let Some(metrics) = &me.kind.metrics {
-            metrics.failed_attempts.inc();
+        // It is rare and takes much, which the others do not carry along.
+        match Box::pin(pause(&me, &shard, job, &method, error, least)).await {
+            ControlFlow::Continue(again) => job = again,
+            ControlFlow::Break(done) => return done,
         }
-        let failed = before.saturating_add(1);
-        job.origin = Origin::Stored { attempt: before };
-        let retry = method.retry.unwrap_or(shard.options().retry);
-        let Next::After(pause) = retry.next(failed, rand::random()) else { return Done::GivenUp(job, error) };
-        let pause = pause.max(least);
-        tracing::debug!(entity = %me.address, request = %job.id(), failed, error, "an attempt failed");
-        let due = std::time::SystemTime::now() + pause;
-        let attempt = Change::Attempt(Attempt { request: job.id(), attempt: failed, due, error });
-        if let Err(error) = shard.commit(Write::one(shard.fence.clone(), attempt)).await {
-            // An attempt that could not even be noted does not count.
-            return Done::Broken(job, error);
-        }
-        job.origin = Origin::Stored { attempt: failed };
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = shard.closing.cancelled() => return Done::Parked(job),
-            // What is wrong may be what was replaced.
-            () = me.kind.replaced.cancelled() => return Done::Outdated(job),
-            () = interrupted(&job, &method) => return Done::Interrupted(job),
-        }
+    }
+}
+
+/// Notes a failed attempt, and waits until the next one is due.
+async fn pause(
+    me: &Activation,
+    shard: &Arc<Shard>,
+    mut job: Job,
+    method: &Method,
+    error: String,
+    least: Duration,
+) -> ControlFlow<Done, Job> {
+    // A second attempt is only made of what is stored: whoever owns the shard by then must know of it.
+    let before = match job.origin {
+        Origin::Stored { attempt } => attempt,
+        Origin::Fresh { .. } => match shard.accept(&job.message).await {
+            Ok(Committed::Applied) => 0,
+            Ok(duplicate) => return ControlFlow::Break(Done::Duplicate(job, duplicate)),
+            Err(error) => return ControlFlow::Break(Done::Broken(job, error)),
+        },
+    };
+    if let Some(metrics) = &me.kind.metrics {
+        metrics.failed_attempts.inc();
+    }
+    let failed = before.saturating_add(1);
+    job.origin = Origin::Stored { attempt: before };
+    let retry = method.retry.unwrap_or(shard.options().retry);
+    let Next::After(pause) = retry.next(failed, rand::random()) else {
+        return ControlFlow::Break(Done::GivenUp(job, error));
+    };
+    let pause = pause.max(least);
+    tracing::debug!(entity = %me.address, request = %job.id(), failed, error, "an attempt failed");
+    let due = std::time::SystemTime::now() + pause;
+    let attempt = Change::Attempt(Attempt { request: job.id(), attempt: failed, due, error });
+    if let Err(error) = shard.commit(Write::one(shard.fence.clone(), attempt)).await {
+        // An attempt that could not even be noted does not count.
+        return ControlFlow::Break(Done::Broken(job, error));
+    }
+    job.origin = Origin::Stored { attempt: failed };
+    let ended = tokio::select! {
+        () = tokio::time::sleep(pause) => None,
+        () = shard.closing.cancelled() => Some(Done::Parked as fn(Job) -> Done),
+        // What is wrong may be what was replaced.
+        () = me.kind.replaced.cancelled() => Some(Done::Outdated as fn(Job) -> Done),
+        () = interrupted(&job, method) => Some(Done::Interrupted as fn(Job) -> Done),
+    };
+    match ended {
+        None => ControlFlow::Continue(job),
+        Some(done) => ControlFlow::Break(done(job)),
     }
 }
 
@@ -152,51 +176,30 @@ async fn attempt(
         Origin::Stored { attempt } => attempt,
         Origin::Fresh { .. } => 0,
     };
-    let mut streaming = match Streaming::begin(shard, job, method).await {
-        Ok(streaming) => streaming,
-        Err(error) => return Tried::Broken(error),
-    };
     let reach = Reach::new(me, shard, job, earlier.clone(), method.access);
-    let mut message = job.message.clone();
-    message.envelope.trace = job.trace();
-    let (trace, span) = (message.envelope.trace.clone(), span(job, shard, attempt));
-    let mut context = Context::new(message, attempt, shard.fence.clone(), reach);
-    context.position = streaming.position();
-    let mut call = Call { context, held, output: streaming.output.clone() };
-    let mut storing = pin!(streaming.take_pump());
-    let mut stored = None;
-    let handled = {
-        let handling = AssertUnwindSafe(body.handler.handle(&mut call)).catch_unwind();
-        let mut handling = pin!(trace::within(trace, limited(method, handling)).instrument(span));
-        tokio::select! {
-            biased;
-            () = interrupted(job, method) => Handled::Interrupted,
-            stop = streaming.stop(shard, job, method) => Handled::Stopped(stop),
-            // It ends before the handler only if it fails.
-            result = &mut storing, if streaming.is_stored() => {
-                stored = Some(result);
-                Handled::Interrupted
-            }
-            handled = &mut handling => handled.map_or(Handled::TookTooLong, Handled::Returned),
-        }
+    let context = Context::new(Arc::clone(&job.message), job.trace(), attempt, reach);
+    let mut call = Call { context, held, output: None };
+    let span = span(job, shard, attempt);
+    let handled = if method.stream {
+        // Few are, so the others do not carry what it takes.
+        Box::pin(stream(&body, &mut call, shard, job, method).instrument(span)).await
+    } else {
+        Ok(handle(&body, &mut call, job, method).instrument(span).await)
     };
-    let Call { held, context: Context { mut effects, reach, .. }, output } = call;
-    // What the handler gave is stored before anything else becomes of it, so that another attempt goes on after it.
-    drop((output, streaming));
-    let stored = match stored {
-        Some(stored) => stored,
-        None => storing.await,
-    };
-    if !matches!(handled, Handled::Returned(Ok(Ok(_))))
+    let Call { held, context: Context { mut effects, reach, .. }, .. } = call;
+    if !matches!(handled, Ok(Handled::Returned(Ok(Ok(_)))))
         && let Some(opened) = effects.transaction.take()
     {
         // What comes next may want to write, too.
-        opened.transaction.rollback().await;
+        Box::pin(opened.transaction.rollback()).await;
     }
-    if let Err(error) = stored {
-        revert(held);
-        return Tried::Broken(error);
-    }
+    let handled = match handled {
+        Ok(handled) => handled,
+        Err(error) => {
+            revert(held);
+            return Tried::Broken(error);
+        }
+    };
     match reach.accepted() {
         Some(Committed::Applied) => job.origin = Origin::Stored { attempt: 0 },
         Some(duplicate) => {
@@ -237,6 +240,58 @@ async fn attempt(
     }
 }
 
+/// Runs a handler that gives one reply.
+async fn handle(body: &Body, call: &mut Call, job: &Job, method: &Method) -> Handled {
+    let mut handling = pin!(guarded(body, call, method));
+    if job.interrupt.is_none() {
+        return handling.await;
+    }
+    tokio::select! {
+        biased;
+        () = interrupted(job, method) => Handled::Interrupted,
+        handled = &mut handling => handled,
+    }
+}
+
+/// Runs a handler that streams. What it gave is stored before anything else becomes of it, so that another attempt goes on after it.
+async fn stream(
+    body: &Body,
+    call: &mut Call,
+    shard: &Arc<Shard>,
+    job: &Job,
+    method: &Method,
+) -> Result<Handled, store::Error> {
+    let mut streaming = Streaming::begin(shard, job, method).await?;
+    call.context.position = streaming.position();
+    call.output = streaming.output.clone();
+    let mut storing = pin!(streaming.take_pump());
+    let handled = {
+        let mut handling = pin!(guarded(body, call, method));
+        tokio::select! {
+            biased;
+            () = interrupted(job, method) => Handled::Interrupted,
+            stop = streaming.stop(shard, job, method) => Handled::Stopped(stop),
+            // It ends before the handler only if it fails.
+            stored = &mut storing, if streaming.is_stored() => {
+                return stored.map(|()| Handled::Interrupted);
+            }
+            handled = &mut handling => handled,
+        }
+    };
+    call.output = None;
+    drop(streaming);
+    storing.await?;
+    Ok(handled)
+}
+
+/// Runs a handler within its time and its trace, and lets no panic out.
+async fn guarded(body: &Body, call: &mut Call, method: &Method) -> Handled {
+    let trace = call.context.trace().cloned();
+    let handling = AssertUnwindSafe(async { body.handler.handle(call).await }).catch_unwind();
+    let handled = trace::within(trace, limited(method, handling)).await;
+    handled.map_or(Handled::TookTooLong, Handled::Returned)
+}
+
 /// What a handler logs, it logs within this. Volatile calls are too quick to pay for it, unless somebody looks closely.
 fn span(job: &Job, shard: &Shard, attempt: i32) -> tracing::Span {
     let envelope = &job.message.envelope;
@@ -258,9 +313,13 @@ enum Handled {
 }
 
 async fn limited<F: Future>(method: &Method, handling: F) -> Option<F::Output> {
-    match method.timeout {
-        Some(limit) => tokio::time::timeout(limit, handling).await.ok(),
-        None => Some(handling.await),
+    let Some(limit) = method.timeout else { return Some(handling.await) };
+    let deadline = tokio::time::Instant::now() + limit;
+    let mut handling = pin!(handling);
+    // Most end at once, and need no timer.
+    match futures::poll!(handling.as_mut()) {
+        Poll::Ready(handled) => Some(handled),
+        Poll::Pending => tokio::time::timeout_at(deadline, handling).await.ok(),
     }
 }
 
@@ -269,11 +328,11 @@ async fn interrupted(job: &Job, method: &Method) {
     if method.uninterruptible.by_client() || job.message.envelope.uninterruptible.by_client() {
         std::future::pending::<()>().await;
     }
-    job.interrupt.requested().await;
+    job.interrupted().await;
 }
 
 /// Takes the state as the method wants it, as the handlers' own type.
-async fn hold(me: &Activation, body: &super::activation::Body, access: Access) -> Result<Held, HandlerError> {
+async fn hold(me: &Activation, body: &Body, access: Access) -> Result<Held, HandlerError> {
     let Some(kind) = me.kind.definition().state.filter(|_| access != Access::None) else {
         return Ok(Held::Nothing);
     };

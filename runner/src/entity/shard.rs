@@ -1,5 +1,6 @@
 //! One shard that this runner owns.
 
+mod delivery;
 mod renewal;
 
 use std::collections::HashMap;
@@ -15,11 +16,10 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::activation::Activation;
 use super::host::{Inner, Options};
 use super::job::{Answer, Delivered, Job, Origin, ReplyTo, Waiter, Want};
-use super::metrics::Watch;
 use super::registry::Kind;
 use super::requests::{Entry, Requests};
 use super::stream::Feeds;
-use super::{Chain, Delivery, Error};
+use super::{Chain, Error};
 use crate::client::Router;
 use crate::message::{EntityAddress, EntityType, Outcome, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName};
@@ -171,39 +171,6 @@ impl Shard {
         self.requests().len()
     }
 
-    /// Takes a message that is not in the database.
-    pub(super) fn deliver(
-        self: &Arc<Self>,
-        kind: &Arc<Kind>,
-        message: Message,
-        doubtful: bool,
-        waiter: Waiter,
-    ) {
-        if self.closing.is_cancelled() {
-            return waiter.answer(Err(Error::NotHere(self.fence.shard.clone())));
-        }
-        let method = kind.definition().methods.get(&message.envelope.method);
-        let persisted = method.is_some_and(|method| method.delivery == Delivery::Persisted);
-        let (interrupt, waiter) = if persisted {
-            match self.requests().enter(&message, Some(waiter.of_persisted())) {
-                Entry::New(interrupt) => (interrupt, None),
-                Entry::Known => return,
-            }
-        } else {
-            (Arc::default(), Some(waiter))
-        };
-        let origin = Origin::Fresh { doubtful };
-        let job = Job { message, origin, persisted, waiter, interrupt, reruns: 0, watch: None };
-        let due = job.message.envelope.deliver_at.filter(|due| *due > SystemTime::now());
-        match due {
-            Some(_) => {
-                let shard = Arc::clone(self);
-                self.spawn(async move { shard.schedule(job).await });
-            }
-            None => self.put(kind, job),
-        }
-    }
-
     /// Takes a message that is in the database, unless it is under way already.
     pub(super) fn load(self: &Arc<Self>, stored: Stored) {
         if self.closing.is_cancelled() {
@@ -211,6 +178,7 @@ impl Shard {
         }
         let Stored { message, attempt, due, .. } = stored;
         let Some(Entry::New(interrupt)) = self.requests().enter_stored(&message) else { return };
+        let (message, interrupt) = (Arc::new(message), Some(interrupt));
         let origin = Origin::Stored { attempt };
         let job = Job { message, origin, persisted: true, waiter: None, interrupt, reruns: 0, watch: None };
         let (shard, due) = (Arc::clone(self), due.unwrap_or(SystemTime::UNIX_EPOCH));
@@ -240,7 +208,7 @@ impl Shard {
             tokio::select! {
                 () = tokio::time::sleep(left.min(self.options.horizon)) => {}
                 () = self.closing.cancelled() => return,
-                () = job.interrupt.requested() => break,
+                () = job.interrupted() => break,
             }
             if left.is_zero() {
                 break;
@@ -283,47 +251,6 @@ impl Shard {
             Ok(Committed::Applied) => self.end(job, outcome),
             Ok(duplicate) => self.duplicate(job, duplicate),
             Err(error) => self.refuse(job, Error::Store(error)),
-        }
-    }
-
-    /// Puts a message into the mailbox of its instance, which is made if it is not there.
-    fn put(self: &Arc<Self>, kind: &Arc<Kind>, job: Job) {
-        let mut job = job;
-        job.watch =
-            Watch::begin(kind.metrics.as_ref(), &self.options.traces, &job.message.envelope, &self.fence);
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        loop {
-            let address = &job.message.envelope.address;
-            let activation = {
-                let mut activations = self.activations();
-                let fresh = || Arc::new(Activation::new(address.clone(), Arc::clone(kind)));
-                let activation = Arc::clone(activations.entry(address.clone()).or_insert_with(fresh));
-                if activation.retire() {
-                    // At rest, and of a definition that counts no more.
-                    let activation = fresh();
-                    activations.insert(address.clone(), Arc::clone(&activation));
-                    activation
-                } else {
-                    activation
-                }
-            };
-            match activation.put(self, job) {
-                Ok(()) => return,
-                Err(back) => {
-                    job = *back;
-                    if self.closing.is_cancelled() {
-                        self.taken(1);
-                        return self.refuse(job, Error::NotHere(self.fence.shard.clone()));
-                    }
-                    // It was evicted between our look and the put; the next look makes a new one.
-                    let mut activations = self.activations();
-                    let stale =
-                        activations.get(&activation.address).is_some_and(|a| Arc::ptr_eq(a, &activation));
-                    if stale {
-                        activations.remove(&activation.address);
-                    }
-                }
-            }
         }
     }
 

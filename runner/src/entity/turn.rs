@@ -11,6 +11,7 @@ mod renewal;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
@@ -106,6 +107,12 @@ impl Turn {
         }
     }
 
+    /// With a handler that is at work already. It does not change the state.
+    pub(super) fn begun(self, handling: BoxFuture<'static, Done>) -> Self {
+        self.running.push(handling);
+        self
+    }
+
     pub(super) async fn run(mut self) {
         loop {
             if self.me.kind.replaced.is_cancelled() {
@@ -121,7 +128,7 @@ impl Turn {
                 }
             }
             self.unstick().await;
-            if self.is_idle() && self.me.mailbox().rest() {
+            if self.is_idle() && self.me.mailbox().rest(Instant::now()) {
                 return;
             }
             let (me, shard) = (Arc::clone(&self.me), Arc::clone(&self.shard));
@@ -288,7 +295,7 @@ impl Turn {
         let Commits { sends, changes: also, then, transaction } = effects;
         let request = match job.origin {
             Origin::Stored { .. } => Request::Stored(job.id()),
-            Origin::Fresh { .. } => Request::New(Box::new(job.message.clone())),
+            Origin::Fresh { .. } => Request::New(Box::new(Message::clone(&job.message))),
         };
         let mut changes = vec![Change::Finish(Finish { outcome: outcome.clone(), request })];
         if let Some(value) = state {
@@ -444,7 +451,7 @@ fn enter(shard: &Arc<Shard>, method: &Method, mut job: Job) -> Result<Job, BoxFu
     let shard = Arc::clone(shard);
     if method.effects == Effects::Outside || method.stream || shard.is_awaited_for_acceptance(job.id()) {
         // Storing finds duplicates by itself. The write is queued now, in the order of the messages.
-        let write = Write::one(shard.fence.clone(), Change::Accept(job.message.clone()));
+        let write = Write::one(shard.fence.clone(), Change::Accept(Message::clone(&job.message)));
         return Err(async move {
             match shard.commit(write).await {
                 Ok(Committed::Applied) => {

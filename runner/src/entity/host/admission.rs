@@ -2,14 +2,30 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
+
 use super::Inner;
 use crate::entity::chain::{self, Chain};
-use crate::entity::job::{Caller, ReplyTo, Request, Waiter};
+use crate::entity::job::{Answer, Caller, ReplyTo, Request, Waiter};
 use crate::entity::registry::Kind;
 use crate::entity::shard::Shard;
-use crate::entity::{Delivery, Error, Visibility, stream};
+use crate::entity::{Delivery, Error, Method, Visibility, stream};
 use crate::shard::{GroupName, ShardId};
 use crate::store::{self, Message};
+
+/// A message that may be handled, and where.
+struct Admitted {
+    kind: Arc<Kind>,
+    method: Method,
+    shard: Arc<Shard>,
+    message: Message,
+}
+
+/// A message that may not, and why.
+struct Refused {
+    error: Error,
+    request: Request,
+}
 
 impl Inner {
     pub(super) fn deliver(self: &Arc<Self>, request: Request, reply_to: ReplyTo) {
@@ -43,14 +59,50 @@ impl Inner {
     }
 
     fn deliver_known(self: &Arc<Self>, request: Request, waiter: Waiter) {
-        match self.admit(&request) {
-            Ok((kind, shard, message)) => shard.deliver(&kind, message, request.resent, waiter),
-            Err(error) => waiter.answer(Err(error)),
+        match self.admit(request) {
+            Ok(Admitted { kind, method, shard, message }) => {
+                let doubtful = message.resent;
+                shard.deliver(&kind, &method, message, doubtful, waiter);
+            }
+            Err(refused) => waiter.answer(Err(refused.error)),
+        }
+    }
+
+    /// Takes a volatile message if it can be handled at once, and says where its answer comes from. Gives it back otherwise.
+    pub(super) fn deliver_now(
+        self: &Arc<Self>,
+        request: Request,
+    ) -> Result<oneshot::Receiver<Answer>, Box<Request>> {
+        let (caller, want, resent) = (request.caller, request.want, request.resent);
+        // Taken off for a handler here, and not for whoever is asked instead.
+        let key = request.envelope.key;
+        let derived =
+            request.envelope.headers.get(chain::DERIVED).filter(|_| caller == Caller::Inside).cloned();
+        let Admitted { kind, method, shard, message } = match self.admit(request) {
+            Ok(admitted) => admitted,
+            Err(refused) => return Err(Box::new(refused.request)),
+        };
+        let (waiter, answer) = oneshot::channel();
+        let waiter = Waiter::new(want, shard.fence.shard.clone(), ReplyTo::Waiter(waiter));
+        match shard.deliver_now(&kind, &method, message, waiter) {
+            Ok(()) => Ok(answer),
+            Err(Message { mut envelope, .. }) => {
+                envelope.key = key;
+                envelope.headers.extend(derived.map(|value| (chain::DERIVED.to_owned(), value)));
+                Err(Box::new(Request { envelope, caller, want, resent }))
+            }
         }
     }
 
     /// Checks a request against its type's definition, and finds its shard.
-    fn admit(&self, request: &Request) -> Result<(Arc<Kind>, Arc<Shard>, Message), Error> {
+    fn admit(&self, request: Request) -> Result<Admitted, Box<Refused>> {
+        match self.check(&request) {
+            Ok((kind, method, shard)) => self.message(kind, method, shard, request),
+            Err(error) => Err(Box::new(Refused { error, request })),
+        }
+    }
+
+    fn check(&self, request: &Request) -> Result<(Arc<Kind>, Method, Arc<Shard>), Error> {
         let envelope = &request.envelope;
         let entity_type = &envelope.address.entity_type;
         let kind = self.registry.get(entity_type).ok_or_else(|| Error::UnknownType(entity_type.clone()))?;
@@ -81,27 +133,48 @@ impl Inner {
                 method: envelope.method.clone(),
             });
         }
-        let group = definition.group.clone();
-        let map = self.map(&group).ok_or_else(|| store::Error::NoSuchGroup(group.clone()))?;
+        let map = self.map(&definition.group);
+        let map = map.ok_or_else(|| store::Error::NoSuchGroup(definition.group.clone()))?;
         let id = map.shard_of(envelope.address.id.as_str());
         let shard = self.shard(&id).ok_or(Error::NotHere(id))?;
-        let mut message =
-            Message { envelope: envelope.clone(), group, seq: self.ids.next()?, resent: request.resent };
-        message.envelope.persisted = method.delivery == Delivery::Persisted;
-        if !message.envelope.persisted {
+        let method = method.clone();
+        Ok((kind, method, shard))
+    }
+
+    /// The message as its handler gets it.
+    fn message(
+        &self,
+        kind: Arc<Kind>,
+        method: Method,
+        shard: Arc<Shard>,
+        request: Request,
+    ) -> Result<Admitted, Box<Refused>> {
+        let persisted = method.delivery == Delivery::Persisted;
+        // Only what is stored has a place in an order that outlives the mailbox.
+        let seq = if persisted { self.ids.next() } else { Ok(request.envelope.id) };
+        let seq = match seq {
+            Ok(seq) => seq,
+            Err(error) => return Err(Box::new(Refused { error: error.into(), request })),
+        };
+        let Request { envelope, caller, want, resent } = request;
+        let mut message = Message { envelope, group: kind.definition().group.clone(), seq, resent };
+        message.envelope.persisted = persisted;
+        if !persisted {
             message.envelope.key = None;
         }
-        match request.caller {
+        match caller {
             Caller::Inside => drop(message.envelope.headers.remove(chain::DERIVED)),
             Caller::Outside => Chain::strip(&mut message.envelope),
         }
         if Chain::is_in(&message.envelope) {
             let chain = Chain::of(&message.envelope);
             if shard.is_deadlock(&chain, &kind, &message) {
-                let address = message.envelope.address;
-                return Err(Error::Deadlock { address, chain: Box::new(chain) });
+                let envelope = message.envelope;
+                let error = Error::Deadlock { address: envelope.address.clone(), chain: Box::new(chain) };
+                let request = Request { envelope, caller, want, resent };
+                return Err(Box::new(Refused { error, request }));
             }
         }
-        Ok((kind, shard, message))
+        Ok(Admitted { kind, method, shard, message })
     }
 }

@@ -49,15 +49,22 @@ impl Host {
 
 /// Checks that a caller who wants one reply does not get a stream, nor the other way round.
 pub(crate) fn check(request: &Request, method: &Method) -> Result<(), Error> {
-    let address = &request.envelope.address;
-    let (entity_type, asked) = (address.entity_type.clone(), request.envelope.method.clone());
+    let (address, asked) = (&request.envelope.address, &request.envelope.method);
+    let names = || (address.entity_type.clone(), asked.clone());
     match (request.want, method.stream) {
-        (Want::Reply, true) => Err(Error::Streams { entity_type, method: asked }),
+        (Want::Reply, true) => {
+            let (entity_type, method) = names();
+            Err(Error::Streams { entity_type, method })
+        }
         // Nobody would read it.
         (Want::Acceptance, true) if method.delivery == Delivery::Volatile => {
-            Err(Error::Streams { entity_type, method: asked })
+            let (entity_type, method) = names();
+            Err(Error::Streams { entity_type, method })
         }
-        (Want::Stream, false) => Err(Error::NotStreaming { entity_type, method: asked }),
+        (Want::Stream, false) => {
+            let (entity_type, method) = names();
+            Err(Error::NotStreaming { entity_type, method })
+        }
         _ => Ok(()),
     }
 }

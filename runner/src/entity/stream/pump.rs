@@ -83,8 +83,8 @@ impl Streaming {
     }
 
     /// How far the attempts before it came.
-    pub(crate) fn position(&self) -> Arc<Position> {
-        self.output.as_ref().map_or_else(Arc::default, |output| output.position())
+    pub(crate) fn position(&self) -> Option<Arc<Position>> {
+        self.output.as_ref().map(|output| output.position())
     }
 
     /// Waits for what ends the handler.

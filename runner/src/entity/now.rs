@@ -1,0 +1,140 @@
+//! A volatile message whose instance is at rest is handled at once, in the task that brings it.
+//!
+//! Its handler is polled there, once. Most handlers never wait, and then that was all: no task is made, and nobody is woken. One that
+//! waits goes on in a turn, as it does when its instance is busy. So whoever brought the message may go away at any time, and a handler
+//! is never dropped with it.
+
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+
+use super::activation::Activation;
+use super::definition::Method;
+use super::earlier::Earlier;
+use super::job::Job;
+use super::run::{self, Done};
+use super::shard::Shard;
+use super::turn::Turn;
+
+/// A handler that asks others may have theirs run within its own, but not for ever: each takes some of the stack.
+const DEPTH: u8 = 3;
+
+/// A handler that takes longer until it waits or ends keeps its caller from other things that could go on meanwhile.
+const LONG: Duration = Duration::from_micros(200);
+
+/// For so many messages nobody tries again after that, and for more after one that took much longer, though not for ever.
+const RESPITE: u32 = 64;
+const MOST: u32 = 10_000;
+
+thread_local! {
+    static RUNNING: Cell<u8> = const { Cell::new(0) };
+}
+
+/// Somebody runs a handler in the task that brought its message.
+pub(super) struct Within(());
+
+impl Within {
+    /// None if too many wait for each other on this thread.
+    pub(super) fn enter() -> Option<Self> {
+        RUNNING.with(|running| {
+            let depth = running.get();
+            (depth < DEPTH).then(|| {
+                running.set(depth + 1);
+                Self(())
+            })
+        })
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        RUNNING.with(|running| running.set(running.get().saturating_sub(1)));
+    }
+}
+
+/// Whether the handlers of a type are quick enough to be run where their messages come from.
+#[derive(Debug, Default)]
+pub(super) struct Pace(AtomicU32);
+
+impl Pace {
+    pub(super) fn is_quick(&self) -> bool {
+        let left = self.0.load(Ordering::Relaxed);
+        if left > 0 {
+            // Two that count at once count as one, which does not matter.
+            self.0.store(left - 1, Ordering::Relaxed);
+        }
+        left == 0
+    }
+
+    fn took(&self, time: Duration) {
+        if time > LONG {
+            let times = u32::try_from(time.as_micros() / LONG.as_micros()).unwrap_or(u32::MAX);
+            self.0.store(RESPITE.saturating_mul(times).min(MOST), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Handles a message of an instance that was at rest and is busy for its sake.
+pub(super) fn handle(me: &Arc<Activation>, shard: &Arc<Shard>, mut job: Job, method: &Method, _: Within) {
+    let begun = Instant::now();
+    shard.watch(&me.kind, &mut job);
+    let run = run::run(Arc::clone(me), Arc::clone(shard), job, method.clone(), Earlier::none());
+    let mut handling = run.boxed();
+    // Whoever is woken by it looks again anyway: a turn begins by polling it.
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = std::panic::catch_unwind(AssertUnwindSafe(|| handling.poll_unpin(&mut context)));
+    let turn = || Turn::new(Arc::clone(me), Arc::clone(shard));
+    let left = match polled {
+        // Nothing is under way to the database, so what it saw is committed.
+        Ok(Poll::Ready(Done::Ended(job, ended))) => {
+            shard.end(job, ended.outcome);
+            let now = Instant::now();
+            me.kind.pace.took(now.saturating_duration_since(begun));
+            if me.mailbox().rest(now) {
+                return;
+            }
+            turn()
+        }
+        Ok(Poll::Ready(done)) => turn().begun(std::future::ready(done).boxed()),
+        Ok(Poll::Pending) => {
+            me.kind.pace.took(begun.elapsed());
+            turn().begun(handling)
+        }
+        // No handler does this, but then a caller must not pay for it. Who waits is told when the message is dropped.
+        Err(panic) => {
+            let panic = run::panic_message(panic.as_ref());
+            tracing::error!(entity = %me.address, panic, "a message could not be handled");
+            drop(handling);
+            turn()
+        }
+    };
+    shard.spawn(left.run());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handlers_run_within_each_other_only_so_deep() {
+        let within: Vec<_> = (0..DEPTH).map(|_| Within::enter().unwrap()).collect();
+        assert!(Within::enter().is_none());
+        drop(within);
+        assert!(Within::enter().is_some());
+    }
+
+    #[test]
+    fn a_type_whose_handlers_take_long_is_left_alone_for_a_while() {
+        let pace = Pace::default();
+        pace.took(LONG);
+        assert!(pace.is_quick());
+        pace.took(LONG * 3);
+        assert!((0..RESPITE * 3).all(|_| !pace.is_quick()));
+        assert!(pace.is_quick());
+    }
+}
