@@ -73,13 +73,13 @@ impl Activation {
         shard: &Arc<Shard>,
         method: &Method,
         job: Job,
-    ) -> Result<(), Job> {
+    ) -> Result<(), Box<Job>> {
         match Within::enter() {
             Some(within) if self.mailbox().start() => {
                 now::handle(self, shard, job, method, within);
                 Ok(())
             }
-            _ => Err(job),
+            _ => Err(Box::new(job)),
         }
     }
 

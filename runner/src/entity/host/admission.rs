@@ -86,7 +86,8 @@ impl Inner {
         let waiter = Waiter::new(want, shard.fence.shard.clone(), ReplyTo::Waiter(waiter));
         match shard.deliver_now(&kind, &method, message, waiter) {
             Ok(()) => Ok(answer),
-            Err(Message { mut envelope, .. }) => {
+            Err(message) => {
+                let mut envelope = message.envelope;
                 envelope.key = key;
                 envelope.headers.extend(derived.map(|value| (chain::DERIVED.to_owned(), value)));
                 Err(Box::new(Request { envelope, caller, want, resent }))

@@ -49,9 +49,9 @@ impl Shard {
             None if at_once && kind.pace.is_quick() => match self.put_now(kind, method, job) {
                 Ok(()) => {}
                 Err(job) if self.closing.is_cancelled() => {
-                    self.refuse(job, Error::NotHere(self.fence.shard.clone()));
+                    self.refuse(*job, Error::NotHere(self.fence.shard.clone()));
                 }
-                Err(job) => self.put(kind, job),
+                Err(job) => self.put(kind, *job),
             },
             None => self.put(kind, job),
         }
@@ -64,10 +64,10 @@ impl Shard {
         method: &Method,
         message: Message,
         waiter: Waiter,
-    ) -> Result<(), Message> {
+    ) -> Result<(), Box<Message>> {
         if !can_be_now(method, &waiter) || !kind.pace.is_quick() {
             waiter.forget();
-            return Err(message);
+            return Err(Box::new(message));
         }
         let origin = Origin::Fresh { doubtful: message.resent };
         let (message, waiter) = (Arc::new(message), Some(waiter));
@@ -76,7 +76,7 @@ impl Shard {
             if let Some(waiter) = job.waiter.take() {
                 waiter.forget();
             }
-            Arc::unwrap_or_clone(job.message)
+            Box::new(Arc::unwrap_or_clone(job.message))
         })
     }
 
@@ -107,11 +107,11 @@ impl Shard {
     }
 
     /// The same for a volatile message that is handled here and now. Gives it back if its instance is not at rest.
-    fn put_now(self: &Arc<Self>, kind: &Arc<Kind>, method: &Method, job: Job) -> Result<(), Job> {
+    fn put_now(self: &Arc<Self>, kind: &Arc<Kind>, method: &Method, job: Job) -> Result<(), Box<Job>> {
         // Closing waits for this, as it does for tasks; and whoever comes too late for that does not begin.
         let _running = self.hold();
         if self.closing.is_cancelled() {
-            return Err(job);
+            return Err(Box::new(job));
         }
         self.activation(kind, &job.message.envelope.address).handle_now(self, method, job)
     }

@@ -1,7 +1,5 @@
 //! Where shards are.
 
-use std::collections::HashMap;
-
 use crate::shard::{Fence, GroupName, ShardId};
 use crate::transport::Holder;
 
@@ -19,24 +17,25 @@ pub enum Location {
 /// Where all shards are, to be looked at on every call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Locations {
-    groups: HashMap<GroupName, Vec<Location>>,
+    /// There are few, so looking through them is quicker than any other way.
+    groups: Vec<(GroupName, Vec<Location>)>,
 }
 
 impl Locations {
     pub(super) fn get(&self, shard: &ShardId) -> &Location {
-        let found = self.groups.get(&shard.group).and_then(|shards| shards.get(usize::from(shard.id)));
-        found.unwrap_or(&Location::Nowhere)
+        let group = self.groups.iter().find(|(group, _)| *group == shard.group);
+        group.and_then(|(_, shards)| shards.get(usize::from(shard.id))).unwrap_or(&Location::Nowhere)
     }
 }
 
 impl FromIterator<(ShardId, Location)> for Locations {
-    /// The shards of each group have to come in order and without gaps.
+    /// The shards have to come group by group, those of each in order and without gaps.
     fn from_iter<I: IntoIterator<Item = (ShardId, Location)>>(locations: I) -> Self {
-        let mut groups: HashMap<GroupName, Vec<Location>> = HashMap::new();
+        let mut groups: Vec<(GroupName, Vec<Location>)> = Vec::new();
         for (shard, location) in locations {
-            match groups.get_mut(&shard.group) {
-                Some(shards) => shards.push(location),
-                None => drop(groups.insert(shard.group, vec![location])),
+            match groups.last_mut().filter(|(group, _)| *group == shard.group) {
+                Some((_, shards)) => shards.push(location),
+                None => groups.push((shard.group, vec![location])),
             }
         }
         Self { groups }
