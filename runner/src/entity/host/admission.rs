@@ -93,7 +93,7 @@ impl Inner {
         }
         match request.caller {
             Caller::Inside => drop(message.envelope.headers.remove(chain::DERIVED)),
-            Caller::Outside => Chain::strip(&mut message.envelope),
+            Caller::Outside | Caller::User => Chain::strip(&mut message.envelope),
         }
         if Chain::is_in(&message.envelope) {
             let chain = Chain::of(&message.envelope);
@@ -101,6 +101,11 @@ impl Inner {
                 let address = message.envelope.address;
                 return Err(Error::Deadlock { address, chain: Box::new(chain) });
             }
+        }
+        // One that is sent again may have been taken before, and one for later does not wait here.
+        let impatient = request.caller == Caller::User && !request.resent && envelope.deliver_at.is_none();
+        if impatient && shard.is_full(&kind, &envelope.address) {
+            return Err(Error::MailboxFull { address: envelope.address.clone(), capacity: kind.mailbox });
         }
         Ok((kind, shard, message))
     }
