@@ -70,7 +70,8 @@ pub struct Step {
     /// Fails the workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<Fail>,
-    /// How failed attempts are repeated.
+    /// How failed attempts are repeated. A `parallel`, `forEach` or `switch` is taken again as a whole, after what it did was undone.
+    /// Not for `sleep`, `until`, `set` and `fail`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// How long the step may take, with all its attempts.

@@ -20,6 +20,8 @@ mod http;
 mod keeping;
 #[path = "handlers/kubernetes.rs"]
 mod kubernetes;
+#[path = "handlers/orphans.rs"]
+mod orphans;
 #[path = "handlers/rerun.rs"]
 mod rerun;
 #[path = "egress/service.rs"]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cleat_runner::admin::measure_process;
+use cleat_runner::egress::{self, Egress};
 use cleat_runner::message::EntityType;
 use cleat_runner::prelude::*;
 use cleat_runner::trace::{self, Recorder};
@@ -99,6 +100,29 @@ fn count(registry: &Registry, name: &str) -> u64 {
         .sum()
 }
 
+fn egress(registry: &Registry) -> Egress {
+    let options = egress::Options {
+        addresses: egress::Addresses { loopback: true, refused: Vec::new() },
+        breaker: egress::Limits { failures: 1, pause: Duration::from_secs(600) },
+        metrics: Some(egress::Metrics::new(registry).unwrap()),
+        ..egress::Options::default()
+    };
+    Egress::new(options, std::sync::Arc::new(egress::Fixed::default()))
+}
+
+fn request(url: &str) -> egress::Request {
+    egress::Request {
+        method: http::Method::GET,
+        url: url.to_owned(),
+        headers: Default::default(),
+        auth: None,
+        tls: None,
+        own: Default::default(),
+        body: Default::default(),
+        timeout: Duration::from_secs(30),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_names_exactly_what_is_measured() {
     let world = World::new().await;
@@ -107,6 +131,8 @@ async fn the_page_names_exactly_what_is_measured() {
     measure_process(registry, "0.1.0").unwrap();
     let (_recorder, _exporter) =
         Recorder::new(trace::Options::new("http://127.0.0.1:1".parse().unwrap()), registry).unwrap();
+    cleat_runner::gateway::Metrics::new(registry).unwrap();
+    let egress = egress(registry);
     settled(&[&a, &b]).await;
     for runner in [&a, &b] {
         Shelf.register(&runner.node).unwrap();
@@ -139,6 +165,13 @@ async fn the_page_names_exactly_what_is_measured() {
     assert!(
         count(registry, "cleat_store_commit_seconds") > 0
             && count(registry, "cleat_lease_renewal_seconds") > 0
+    );
+    // Nobody listens there, and once is too often.
+    egress.send(request("http://127.0.0.1:1/")).await.unwrap_err();
+    egress.send(request("http://127.0.0.1:1/")).await.unwrap_err();
+    assert_eq!(
+        (count(registry, "cleat_egress_request_seconds"), told("cleat_egress_circuits_open")),
+        (2, 1.0)
     );
     until("nothing is left to do", || value(registry, "cleat_open_messages") == 0.0).await;
     assert_eq!(told("cleat_mailbox_messages"), 0.0, "what was taken is counted once");

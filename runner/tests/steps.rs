@@ -9,6 +9,8 @@ mod service;
 #[allow(dead_code, reason = "not every program of tests needs all of it")]
 mod world;
 
+#[path = "steps/attempts.rs"]
+mod attempts;
 #[path = "steps/compensation.rs"]
 mod compensation;
 #[path = "steps/definitions.rs"]

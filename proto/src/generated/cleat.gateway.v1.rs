@@ -187,6 +187,9 @@ pub struct SignalRequest {
     pub format: i32,
     #[prost(bytes = "bytes", tag = "4")]
     pub payload: ::prost::bytes::Bytes,
+    /// Makes signals with the same key one.
+    #[prost(string, tag = "5")]
+    pub idempotency_key: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SignalReply {}

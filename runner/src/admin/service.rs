@@ -92,8 +92,8 @@ impl Admin for Service {
             next_ms: status.next.map(|next| next.timestamp_millis()),
             fired: status.fired,
             skipped: status.skipped,
-            last_successful_ms: None,
-            active: 0,
+            last_successful_ms: status.last_successful.map(|last| last.timestamp_millis()),
+            active: u64::try_from(status.active).unwrap_or(u64::MAX),
         });
         Ok(Response::new(v1::CronStatusResponse { cron }))
     }

@@ -51,8 +51,13 @@ pub(super) fn outward(request: &Request) -> Envelope {
     if let Some(want) = want {
         envelope.headers.insert(WANT.to_owned(), want.to_owned());
     }
-    if request.caller == Caller::Inside {
-        envelope.headers.insert(CALLER.to_owned(), "inside".to_owned());
+    let caller = match request.caller {
+        Caller::Outside => None,
+        Caller::User => Some("user"),
+        Caller::Inside => Some("inside"),
+    };
+    if let Some(caller) = caller {
+        envelope.headers.insert(CALLER.to_owned(), caller.to_owned());
     }
     // Another owner may have handled it, and died before it could say so.
     if request.resent {
@@ -76,7 +81,11 @@ pub(super) fn inward(mut envelope: Envelope, resent: bool) -> Asked {
         Some("stream") => Want::Stream,
         Some(other) => return Asked::Unknown(format!("a reply as {other:?}")),
     };
-    let caller = if envelope.headers.remove(CALLER).is_some() { Caller::Inside } else { Caller::Outside };
+    let caller = match envelope.headers.remove(CALLER).as_deref() {
+        Some("inside") => Caller::Inside,
+        Some("user") => Caller::User,
+        _ => Caller::Outside,
+    };
     let resent = envelope.headers.remove(RESENT).is_some() || resent;
     Asked::Entity(Request { envelope, caller, want, resent })
 }
@@ -169,7 +178,7 @@ mod tests {
             headers: [("x".to_owned(), "y".to_owned())].into(),
         };
         for want in [Want::Reply, Want::Acceptance, Want::Stream] {
-            for caller in [Caller::Outside, Caller::Inside] {
+            for caller in [Caller::Outside, Caller::User, Caller::Inside] {
                 for (before, underway) in [(false, false), (false, true), (true, false), (true, true)] {
                     let request = Request { envelope: envelope.clone(), caller, want, resent: before };
                     let Asked::Entity(there) = inward(outward(&request), underway) else {

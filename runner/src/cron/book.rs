@@ -203,7 +203,8 @@ impl Book {
         self.last = moves.begin.last().map(|run| run.scheduled).or(self.last);
         self.fired += u64::try_from(moves.begin.len()).unwrap_or(u64::MAX);
         self.skipped = self.skipped.saturating_add(moves.skipped);
-        Due { task: Some(task), begin: moves.begin, stop: moves.stop, ..Due::default() }
+        let Moves { begin, stop, check, .. } = moves;
+        Due { task: Some(task), begin, stop, check, ..Due::default() }
     }
 
     pub(super) fn status(&self) -> Option<Status> {
@@ -229,6 +230,7 @@ pub(super) struct Due {
     pub(super) task: Option<Task>,
     pub(super) begin: Vec<Run>,
     pub(super) stop: Vec<Run>,
+    pub(super) check: Vec<Run>,
     pub(super) next: Option<Tick>,
 }
 

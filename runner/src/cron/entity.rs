@@ -152,6 +152,9 @@ fn see_to(context: &mut Context, due: Due) -> Result<(), HandlerError> {
         for run in due.stop {
             run::send(context, &group, run::STOP, &told(run))?;
         }
+        for run in due.check {
+            run::send(context, &group, run::CHECK, &told(run))?;
+        }
         for run in due.begin {
             run::send(context, &group, run::BEGIN, &told(run))?;
         }

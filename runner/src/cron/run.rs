@@ -21,10 +21,12 @@ use crate::entity::{
 };
 use crate::message::{EntityAddress, EntityId, Headers, InvalidAddress, codec};
 use crate::shard::GroupName;
+use crate::store::Progress;
 use crate::workflow;
 
 pub(super) const BEGIN: &str = "begin";
 pub(super) const STOP: &str = "stop";
+pub(super) const CHECK: &str = "check";
 const LOOK: &str = "look";
 
 /// How long one look for the end of a workflow waits. Short, because a shard that is handed over waits for it.
@@ -69,7 +71,8 @@ impl RunEntity {
         let definition = Definition::new(run_type(&group)?)
             .method(BEGIN, method())
             .method(LOOK, method())
-            .method(STOP, method());
+            .method(STOP, method())
+            .method(CHECK, method());
         // Who stops a run must not wait for it.
         let concurrency = Some(Concurrency::Unbounded);
         Ok(Self(Definition { group, concurrency, idle: Some(Duration::from_secs(5)), ..definition }))
@@ -101,6 +104,7 @@ impl Handler for RunHandler {
                 BEGIN => begin(call.context(), told).await?,
                 LOOK => look(call.context(), told).await?,
                 STOP => stop(call.context(), &told).await?,
+                CHECK => check(call.context(), &told).await?,
                 _ => return Err(crate::entity::native::unknown_method(call)),
             }
             call.answer::<_, Never>(Ok(()))
@@ -160,6 +164,33 @@ async fn stop(context: &mut Context, told: &Told) -> Result<(), HandlerError> {
                 client.call::<IgnoredAny, IgnoredAny>(id, workflow::METHOD_CANCEL, &workflow::Cancel {});
             outcome(context.call(call).await).map(drop)
         }
+    }
+}
+
+/// Tells the cron of a run that has ended without a word: whoever interrupts its request by its id leaves nobody to say so.
+async fn check(context: &mut Context, told: &Told) -> Result<(), HandlerError> {
+    let retry = |error: Error| HandlerError::Retry(error.to_string());
+    let me = context.address().clone();
+    let client = asking(context, &me);
+    let begun = client.keyed::<(), ()>(&me.id, BEGIN, key(told)).await.map_err(retry)?;
+    let progress = match &begun {
+        Some(begun) => context.router().progress(begun.id()).await.map_err(retry)?,
+        None => Progress::Unknown,
+    };
+    let workflow = match (&told.task, progress) {
+        (_, Progress::Open) => return Ok(()),
+        // Its end was told with its reply.
+        (Task::Call { .. }, Progress::Done(outcome)) if outcome.is_success() => return Ok(()),
+        (Task::Call { .. }, _) => return end(context, told, false),
+        (Task::Workflow { workflow, .. }, _) => workflow,
+    };
+    let (client, id) = execution(context, told, workflow)?;
+    let wait = workflow::Await { wait: Duration::ZERO };
+    let call = client.call::<workflow::Awaited, IgnoredAny>(id, workflow::METHOD_RESULT, &wait);
+    match outcome(context.call(call).await)? {
+        Some(workflow::Awaited::NotYet) => Ok(()),
+        Some(workflow::Awaited::Ended(outcome)) => end(context, told, outcome.is_success()),
+        None => end(context, told, false),
     }
 }
 

@@ -78,6 +78,8 @@ pub(super) struct Runs {
 pub(super) struct Moves {
     pub(super) begin: Vec<Run>,
     pub(super) stop: Vec<Run>,
+    /// Those that others wait for: they may have ended without a word.
+    pub(super) check: Vec<Run>,
     pub(super) skipped: u64,
 }
 
@@ -117,6 +119,11 @@ impl Runs {
                 }
                 _ => self.begin(*scheduled, &mut moves),
             }
+        }
+        if matches!(concurrency, Concurrency::Forbid | Concurrency::BufferOne) {
+            // The oldest that this tick did not begin itself; the others have their turn when it has ended.
+            let oldest = self.active.first_key_value().map(|(&number, &scheduled)| Run { number, scheduled });
+            moves.check.extend(oldest.filter(|oldest| !moves.begin.contains(oldest)));
         }
         moves
     }
@@ -182,6 +189,18 @@ mod tests {
         assert_eq!(second(Concurrency::Forbid), (vec![], vec![], 1, vec![]));
         assert_eq!(second(Concurrency::Replace), (vec![2], vec![1], 0, vec![]));
         assert_eq!(second(Concurrency::BufferOne), (vec![], vec![], 0, vec![2]));
+    }
+
+    #[test]
+    fn a_run_that_others_wait_for_is_looked_after() {
+        let checked = |concurrency| {
+            let mut runs = Runs::default();
+            assert!(runs.tick(&[at(0)], concurrency).check.is_empty(), "it has just begun");
+            numbers(&runs.tick(&[at(1)], concurrency).check)
+        };
+        assert_eq!(checked(Concurrency::Forbid), [1]);
+        assert_eq!(checked(Concurrency::BufferOne), [1]);
+        assert!(checked(Concurrency::Allow).is_empty() && checked(Concurrency::Replace).is_empty());
     }
 
     #[test]

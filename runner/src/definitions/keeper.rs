@@ -16,6 +16,7 @@ use crate::egress::Egress;
 use crate::entity::Entity;
 use crate::handler::{Natives, Plan};
 use crate::message::EntityType;
+use crate::workflow::{self, Runtime as _};
 
 /// How long to wait before a cron that could not be stored is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -36,6 +37,9 @@ pub trait Workflows: Send + Sync + 'static {
 
     /// Serves a type no more.
     fn withdraw(&self, name: &str);
+
+    /// Serves what has begun of a type that is not declared, with what it keeps of its definition.
+    fn keep(&self, definition: workflow::Definition);
 }
 
 /// What is served now.
@@ -57,6 +61,7 @@ pub struct Keeper {
     workflows: Option<Arc<dyn Workflows>>,
     kept: Arc<Mutex<Kept>>,
     serving: watch::Sender<Serving>,
+    served: watch::Sender<Set>,
 }
 
 /// What has been done so far.
@@ -81,7 +86,14 @@ impl Keeper {
         let kept = Kept { natives: compiled.collect(), ..Kept::default() };
         let natives = kept.natives.keys().cloned().collect();
         let serving = watch::Sender::new(Serving { natives, ..Serving::default() });
-        Self { node, egress, workflows: None, kept: Arc::new(Mutex::new(kept)), serving }
+        let served = watch::Sender::default();
+        Self { node, egress, workflows: None, kept: Arc::new(Mutex::new(kept)), serving, served }
+    }
+
+    /// The same, telling there which types are served, as they are: of what is wrong now, the last good definition.
+    #[must_use]
+    pub fn telling(self, served: watch::Sender<Set>) -> Self {
+        Self { served, ..self }
     }
 
     /// The same, for workflows, too.
@@ -97,10 +109,16 @@ impl Keeper {
 
     /// Makes the node serve this, and comes back when it does. One set after the other: the last one that was given counts.
     pub async fn apply(&self, set: &Set) {
+        self.serve(set).await;
+    }
+
+    /// The same. Whether all could be stored and read that had to.
+    async fn serve(&self, set: &Set) -> bool {
         let mut kept = self.kept.lock().await;
         let mut problems = set.unreadable.clone();
         self.entities(&mut kept, set, &mut problems);
         self.workflows(&mut kept, set, &mut problems);
+        let read = self.orphans().await;
         self.crons(&mut kept, set, &mut problems).await;
         problems.sort();
         let generations = of(Kind::EntityType, &kept.entities)
@@ -110,26 +128,29 @@ impl Keeper {
         for problem in &problems {
             tracing::warn!(kind = %problem.kind, name = problem.name, reason = problem.fault.reason, fault = %problem.fault, "not served as declared");
         }
+        let (entities, workflows) = (kept.entities.clone(), kept.workflows.clone());
+        self.served.send_replace(Set { entities, workflows, ..Set::default() });
+        let stored = !problems.iter().any(|problem| problem.fault.reason == "Unreachable");
         self.serving.send_if_modified(|serving| {
             let next = Serving { generations, problems, natives: kept.natives.keys().cloned().collect() };
             let changed = *serving != next;
             *serving = next;
             changed
         });
+        read && stored
     }
 
-    /// Applies the last set that a source has, again and again, until the source ends. Crons that could not be stored are tried again.
+    /// Applies the last set that a source has, again and again, until the source ends. What could not be stored or read is tried again.
     pub async fn follow(&self, mut sets: watch::Receiver<Option<Set>>) {
         loop {
             let set = sets.borrow_and_update().clone();
-            if let Some(set) = &set {
-                self.apply(set).await;
-            }
-            let unreachable =
-                self.serving.borrow().problems.iter().any(|problem| problem.fault.reason == "Unreachable");
+            let reached = match &set {
+                Some(set) => self.serve(set).await,
+                None => true,
+            };
             let changed = tokio::select! {
                 changed = sets.changed() => changed,
-                () = tokio::time::sleep(AGAIN), if unreachable => Ok(()),
+                () = tokio::time::sleep(AGAIN), if !reached => Ok(()),
             };
             if changed.is_err() {
                 return;
@@ -194,6 +215,24 @@ impl Keeper {
                 Err(faults) => problems.extend(told(Kind::WorkflowType, name, declared.generation, faults)),
             }
         }
+    }
+
+    /// Executions go on whose type was deleted while nobody here knew it. Whether it is known which there are.
+    async fn orphans(&self) -> bool {
+        let Some(workflows) = &self.workflows else { return true };
+        // Nothing else waits for a database that is down.
+        match tokio::time::timeout(AGAIN, self.node.workflows().orphans()).await {
+            Ok(Ok(orphans)) => {
+                orphans.into_iter().for_each(|definition| workflows.keep(definition));
+                return true;
+            }
+            Ok(Err(error)) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "executions of types that are not declared could not be looked for");
+            }
+            Err(_) => tracing::warn!("executions of types that are not declared were not found in time"),
+        }
+        false
     }
 
     async fn crons(&self, kept: &mut Kept, set: &Set, problems: &mut Vec<Problem>) {

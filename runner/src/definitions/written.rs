@@ -50,6 +50,11 @@ impl Workflows for Written {
         else {
             return;
         };
+        self.keep(definition);
+    }
+
+    fn keep(&self, definition: workflow::Definition) {
+        let name = definition.name().to_owned();
         let withdrawn = steps::Written::withdrawn(definition, self.reach.clone());
         if let Err(error) = self.node.workflows().register(Arc::new(withdrawn)) {
             tracing::error!(name, error = &error as &dyn std::error::Error, "a workflow is not withdrawn");

@@ -19,6 +19,7 @@ mod breaker;
 mod connect;
 mod endpoint;
 mod error;
+mod metrics;
 mod secrets;
 mod sign;
 mod trust;
@@ -44,6 +45,7 @@ pub use breaker::Limits;
 pub use connect::{Resolve, System};
 pub use endpoint::Endpoint;
 pub use error::Error;
+pub use metrics::Metrics;
 pub use secrets::{Fixed, NoSecret, Secrets};
 pub use sign::{SIGNATURE, signature};
 
@@ -66,6 +68,8 @@ pub struct Options {
     pub breaker: Limits,
     /// How long a connection is kept without being used.
     pub idle: Duration,
+    /// Where it is measured what is asked.
+    pub metrics: Option<Metrics>,
 }
 
 impl Default for Options {
@@ -76,6 +80,7 @@ impl Default for Options {
             answer_limit: 4 << 20,
             breaker: Limits::default(),
             idle: Duration::from_secs(60),
+            metrics: None,
         }
     }
 }
@@ -137,17 +142,11 @@ impl Egress {
     pub async fn send(&self, request: Request) -> Result<Answer, Error> {
         let uri = endpoint::uri(&request.url)?;
         let endpoint = Endpoint::of(&uri)?;
-        let inner = &*self.0;
-        if !inner.options.allow.permits(&endpoint.host, endpoint.port) {
-            return Err(Error::NotAllowed(endpoint.to_string()));
+        let began = Instant::now();
+        let answer = self.0.answer(uri, &endpoint, request).await;
+        if let Some(metrics) = &self.0.options.metrics {
+            metrics.ended(&endpoint, &answer, began.elapsed().as_secs_f64());
         }
-        let timeout = request.timeout;
-        let ending = tokio::time::timeout(timeout, inner.ask(uri, &endpoint, request)).await;
-        let answer = ending.unwrap_or_else(|_| {
-            let error = Error::TimedOut { endpoint: endpoint.to_string(), timeout };
-            inner.note(&endpoint, false);
-            Err(error)
-        });
         if let Err(error) = &answer {
             tracing::debug!(%endpoint, reason = error.reason(), error = error as &dyn std::error::Error, "no answer");
         }
@@ -156,6 +155,19 @@ impl Egress {
 }
 
 impl Inner {
+    /// Asks who may be asked, and waits as long as the request has time.
+    async fn answer(&self, uri: http::Uri, endpoint: &Endpoint, request: Request) -> Result<Answer, Error> {
+        if !self.options.allow.permits(&endpoint.host, endpoint.port) {
+            return Err(Error::NotAllowed(endpoint.to_string()));
+        }
+        let timeout = request.timeout;
+        let ending = tokio::time::timeout(timeout, self.ask(uri, endpoint, request)).await;
+        ending.unwrap_or_else(|_| {
+            self.note(endpoint, false);
+            Err(Error::TimedOut { endpoint: endpoint.to_string(), timeout })
+        })
+    }
+
     async fn ask(&self, uri: http::Uri, endpoint: &Endpoint, request: Request) -> Result<Answer, Error> {
         let headers = self.headers(&request).await?;
         let pool = self.pool(endpoint, request.tls.as_ref()).await?;
@@ -279,7 +291,9 @@ impl Inner {
     fn note(&self, endpoint: &Endpoint, well: bool) {
         let mut breakers = self.breakers.lock().unwrap_or_else(PoisonError::into_inner);
         if well {
-            breakers.remove(endpoint);
+            if breakers.remove(endpoint).is_some_and(|breaker| !breaker.is_closed()) {
+                self.opened(-1);
+            }
             return;
         }
         if breakers.len() >= REMEMBERED {
@@ -290,7 +304,15 @@ impl Inner {
         }
         let breaker = breakers.entry(endpoint.clone()).or_insert(Breaker::Closed(0));
         if breaker.fail(Instant::now(), self.options.breaker) {
+            self.opened(1);
             tracing::warn!(%endpoint, pause = ?self.options.breaker.pause, "failed too often and is left alone for a while");
+        }
+    }
+
+    /// So many more endpoints are left alone.
+    fn opened(&self, more: i64) {
+        if let Some(metrics) = &self.options.metrics {
+            metrics.open.add(more);
         }
     }
 }

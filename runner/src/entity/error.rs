@@ -115,6 +115,14 @@ pub enum Error {
         "{0} cannot call others while its transaction is open: await the calls first, then begin the transaction"
     )]
     CallInTransaction(EntityAddress),
+    /// As many messages wait for the entity as its type allows. This one was not taken.
+    #[error("{address} has {capacity} messages waiting, and no room for more: come back later")]
+    MailboxFull {
+        /// Who is asked.
+        address: EntityAddress,
+        /// How many may wait.
+        capacity: usize,
+    },
     /// The request was interrupted.
     #[error("request {0} was interrupted")]
     Interrupted(Snowflake),
@@ -165,6 +173,7 @@ impl Error {
             Self::TooDeep(_) => "TooDeep",
             Self::NoTransaction { .. } => "NoTransaction",
             Self::CallInTransaction(_) => "CallInTransaction",
+            Self::MailboxFull { .. } => "MailboxFull",
             Self::Interrupted(_) => "Interrupted",
             Self::NoSuchRequest(_) => "NoSuchRequest",
             Self::Address(_) => "InvalidAddress",

@@ -41,8 +41,10 @@ impl Request {
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
-    /// Somebody outside: a client, the gateway.
+    /// Somebody outside: a client.
     Outside,
+    /// A user, through the gateway: told to come back, instead of waiting, when a mailbox is full.
+    User,
     /// An entity or a workflow.
     Inside,
 }

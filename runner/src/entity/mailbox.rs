@@ -11,6 +11,8 @@ use super::job::Job;
 /// So a message is never left lying, and an instance at rest has no task.
 pub(super) struct Mailbox {
     incoming: VecDeque<Job>,
+    /// How many were taken and have not begun, as of the last look.
+    inside: usize,
     phase: Phase,
     used: Instant,
     kept: Option<Instant>,
@@ -36,7 +38,7 @@ pub(super) enum Put {
 
 impl Mailbox {
     pub(super) fn new() -> Self {
-        Self { incoming: VecDeque::new(), phase: Phase::Resting, used: Instant::now(), kept: None }
+        Self { incoming: VecDeque::new(), inside: 0, phase: Phase::Resting, used: Instant::now(), kept: None }
     }
 
     pub(super) fn put(&mut self, job: Job) -> Put {
@@ -68,9 +70,16 @@ impl Mailbox {
         self.incoming.len()
     }
 
-    /// The next message.
-    pub(super) fn take(&mut self) -> Option<Job> {
-        self.incoming.pop_front()
+    /// How many messages wait, with those that were taken and have not begun.
+    pub(super) fn held(&self) -> usize {
+        self.inside + self.incoming.len()
+    }
+
+    /// The next message, for a turn in which so many have not begun.
+    pub(super) fn take(&mut self, inside: usize) -> Option<Job> {
+        let job = self.incoming.pop_front();
+        self.inside = inside + usize::from(job.is_some());
+        job
     }
 
     /// Ends a turn, unless a message has come meanwhile.
@@ -79,6 +88,7 @@ impl Mailbox {
             return false;
         }
         self.incoming.shrink_to(0);
+        self.inside = 0;
         self.phase = Phase::Resting;
         self.used = now;
         true

@@ -2,6 +2,7 @@
 
 mod delivery;
 mod renewal;
+mod unknown;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -243,17 +244,6 @@ impl Shard {
         });
     }
 
-    /// Ends a stored message that nobody can handle.
-    async fn give_up(self: &Arc<Self>, job: Job, error: Error) {
-        let outcome = Outcome::defect(error.reason().to_owned(), error.to_string());
-        let finish = store::Finish { outcome: outcome.clone(), request: store::Request::Stored(job.id()) };
-        match self.commit(Write::one(self.fence.clone(), Change::Finish(finish))).await {
-            Ok(Committed::Applied) => self.end(job, outcome),
-            Ok(duplicate) => self.duplicate(job, duplicate),
-            Err(error) => self.refuse(job, Error::Store(error)),
-        }
-    }
-
     /// Stores a message.
     pub(super) async fn accept(&self, message: &Message) -> Result<Committed, store::Error> {
         self.commit(Write::one(self.fence.clone(), Change::Accept(message.clone()))).await
@@ -431,6 +421,12 @@ impl Shard {
         let Some(method) = kind.definition().methods.get(&message.envelope.method) else { return false };
         let instance = self.activations().get(address).cloned();
         instance.is_some_and(|it| it.waiting.excludes(chain, address, method.access, kind.concurrency))
+    }
+
+    /// Whether as many messages wait for an instance as its type allows.
+    pub(super) fn is_full(&self, kind: &Kind, address: &EntityAddress) -> bool {
+        let instance = self.activations().get(address).cloned();
+        instance.is_some_and(|it| it.mailbox().held() >= kind.mailbox)
     }
 
     /// The way to all entities.

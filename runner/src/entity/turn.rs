@@ -159,10 +159,15 @@ impl Turn {
         let mut taken = false;
         // While a request waits for other entities, theirs may be anywhere in the mailbox.
         while self.entering.len() + self.ready.len() < self.me.kind.mailbox || self.me.waiting.any() {
-            let Some(mut job) = self.me.mailbox().take() else { break };
+            let inside = self.entering.len() + self.ready.len();
+            let Some(mut job) = self.me.mailbox().take(inside) else { break };
             self.shard.taken(1);
             taken = true;
             let Some(method) = self.me.kind.definition().methods.get(&job.message.envelope.method) else {
+                if matches!(job.origin, Origin::Stored { .. }) {
+                    self.shard.await_method(job);
+                    continue;
+                }
                 let error = Error::UnknownMethod {
                     entity_type: self.me.address.entity_type.clone(),
                     method: job.message.envelope.method.clone(),

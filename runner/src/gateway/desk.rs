@@ -118,7 +118,7 @@ impl Desk {
             trace,
             headers,
         };
-        Ok(entity::Request { want, ..entity::Request::new(envelope) })
+        Ok(entity::Request { want, caller: entity::Caller::User, ..entity::Request::new(envelope) })
     }
 
     /// Asks, and waits for the reply.

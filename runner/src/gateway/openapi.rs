@@ -88,6 +88,10 @@ fn in_path(name: &str) -> Value {
     json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
 }
 
+fn key(what: &str) -> Value {
+    json!({ "name": "Idempotency-Key", "in": "header", "description": what, "schema": { "type": "string" } })
+}
+
 fn of_json(schema: &Value) -> Value {
     json!({ "application/json": { "schema": schema } })
 }
@@ -116,6 +120,7 @@ fn fixed(verb: &Verb, path: &str) -> Value {
         .chain(in_query(verb, path).iter().map(|(name, what)| {
             json!({ "name": name, "in": "query", "description": what, "schema": { "type": "string" } })
         }))
+        .chain(path.contains("/signals/").then(|| key("Makes signals with the same key one.")))
         .collect();
     let mut operation = json!({
         "summary": summary(verb, path),
@@ -194,8 +199,7 @@ fn called(desk: &Desk, definition: &Definition, name: &str, method: &Method) -> 
     let mut statuses = vec![("200", "The output.", content)];
     let mut headers = Vec::new();
     if method.delivery == Delivery::Persisted {
-        let key = "Makes calls with the same key one request.";
-        headers.push(json!({ "name": "Idempotency-Key", "in": "header", "description": key, "schema": { "type": "string" } }));
+        headers.push(key("Makes calls with the same key one request."));
         statuses.push((
             "202",
             "It is stored; with `Prefer: respond-async`, `at` or `after`.",

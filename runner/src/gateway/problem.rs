@@ -114,6 +114,7 @@ impl Kind {
             "Interrupted" | "Cancelled" | "Terminated" => Self::Stopped,
             "Acknowledged" => Self::Gone,
             "InputTooLarge" => Self::TooLarge,
+            "MailboxFull" => Self::Busy,
             "NotHere"
             | "DatabaseUnavailable"
             | "TransactionsExhausted"
@@ -309,7 +310,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::message::{EntityType, Snowflake, codec};
+    use crate::message::{EntityAddress, EntityType, Snowflake, codec};
     use crate::shard::{GroupName, ShardId};
 
     fn told(problem: impl Into<Problem>) -> (u16, Code, String, bool) {
@@ -371,6 +372,13 @@ mod tests {
             ),
             (E::ItemTooLarge { number: 1, size: 2, limit: 1 }, 500, Code::Internal, "ItemTooLarge", false),
             (E::Acknowledged { request, from: 0, to: 1 }, 410, Code::OutOfRange, "Acknowledged", false),
+            (
+                E::MailboxFull { address: EntityAddress::new("inventory", "apples").unwrap(), capacity: 100 },
+                429,
+                Code::ResourceExhausted,
+                "MailboxFull",
+                true,
+            ),
             (E::Interrupted(request), 409, Code::Cancelled, "Interrupted", false),
             (E::NoSuchRequest(request), 404, Code::NotFound, "NoSuchRequest", false),
             (E::Address(InvalidAddress::Empty("id")), 400, Code::InvalidArgument, "InvalidAddress", false),

@@ -109,9 +109,16 @@ impl Desk {
         Ok(described.outcome.filter(|_| described.phase.is_final()))
     }
 
-    pub(super) async fn signal(&self, id: &ExecutionId, name: &str, payload: &Value) -> Result<(), Problem> {
+    /// Sends a signal. Those with the same key are one.
+    pub(super) async fn signal(
+        &self,
+        id: &ExecutionId,
+        name: &str,
+        payload: &Value,
+        key: Option<&str>,
+    ) -> Result<(), Problem> {
         let executions = self.executions(&id.workflow)?;
-        self.timely(executions.signal(&id.key, name, payload)).await
+        self.timely(executions.signal_once(&id.key, name, payload, key)).await
     }
 
     /// What the execution's function shows under a name.

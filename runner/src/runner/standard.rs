@@ -21,10 +21,10 @@ use crate::{admin, entity};
 /// The parts, in the order in which they are started. They end in the opposite one.
 pub(super) fn parts() -> [Part; 3] {
     let (told, tell) = watch::channel(admin::Definitions::default());
-    let (sets, declared) = watch::channel(None);
-    let schemas = Schemas(declared);
+    let (serves, served) = watch::channel(Set::default());
+    let schemas = Schemas(served);
     [
-        Part { name: "definitions", start: Box::new(move |place| declare(place, sets, told).boxed()) },
+        Part { name: "definitions", start: Box::new(move |place| declare(place, serves, told).boxed()) },
         Part { name: "admin port", start: Box::new(move |place| administer(place, tell).boxed()) },
         Part { name: "gateway", start: Box::new(move |place| open(place, schemas).boxed()) },
     ]
@@ -40,20 +40,20 @@ fn idle(place: Place) -> Task {
 /// Serves what is declared for the Cluster.
 async fn declare(
     place: Place,
-    sets: watch::Sender<Option<Set>>,
+    serves: watch::Sender<Set>,
     told: watch::Sender<admin::Definitions>,
 ) -> Result<Task, Refused> {
     // What is there before anything is declared is compiled in.
     let natives: Vec<String> = place.node.workflows().types().iter().map(native).collect();
     let egress = egress(&place).await?;
     let written = Written::new(&place.node, egress.clone())?;
-    let keeper = Keeper::new(place.node.clone(), egress).with_workflows(Arc::new(written));
+    let keeper = Keeper::new(place.node.clone(), egress).with_workflows(Arc::new(written)).telling(serves);
     let (Some(access), Some(cluster)) = (place.access.clone(), place.settings.cluster.clone()) else {
         told.send_replace(shown(&keeper.serving().borrow(), &natives));
         return Ok(idle(place));
     };
     let (client, namespace) = (access.client()?, access.namespace().to_owned());
-    let declared = sets.subscribe();
+    let (sets, declared) = watch::channel(None);
     Ok(async move {
         let watching = definitions::kubernetes::watch(client, &namespace, &cluster, sets, place.stop.clone());
         let telling = async {
@@ -91,7 +91,8 @@ async fn egress(place: &Place) -> Result<Egress, Refused> {
         None => Vec::new(),
     };
     let addresses = Addresses { loopback: settings.egress_loopback, refused };
-    Ok(Egress::new(egress::Options { allow, addresses, ..egress::Options::default() }, secrets))
+    let metrics = Some(egress::Metrics::new(&place.metrics)?);
+    Ok(Egress::new(egress::Options { allow, addresses, metrics, ..egress::Options::default() }, secrets))
 }
 
 /// What the operator is told of definitions.
@@ -152,8 +153,8 @@ async fn open(place: Place, schemas: Schemas) -> Result<Task, Refused> {
     Ok(server.serve(listener, place.stop.clone()).boxed())
 }
 
-/// The JSON schemas of what is declared.
-struct Schemas(watch::Receiver<Option<Set>>);
+/// The JSON schemas of what is declared and served.
+struct Schemas(watch::Receiver<Set>);
 
 impl Schemas {
     fn method(
@@ -163,7 +164,7 @@ impl Schemas {
         shape: fn(&Method) -> Option<&Shape>,
     ) -> Option<Value> {
         let set = self.0.borrow();
-        let declared = set.as_ref()?.entities.get(entity_type.as_str())?;
+        let declared = set.entities.get(entity_type.as_str())?;
         schema(shape(declared.spec.methods.iter().find(|known| known.name == method)?))
     }
 }
@@ -182,6 +183,6 @@ impl gateway::Schemas for Schemas {
     }
 
     fn workflow(&self, name: &str) -> Option<Value> {
-        schema(self.0.borrow().as_ref()?.workflows.get(name)?.spec.input.as_ref())
+        schema(self.0.borrow().workflows.get(name)?.spec.input.as_ref())
     }
 }

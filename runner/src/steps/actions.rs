@@ -21,8 +21,8 @@ use super::program::{Act, Action, Header, Request, Retry};
 const BACKOFF: Duration = Duration::from_secs(1);
 /// The longest pause, if nothing is said.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How often a service is asked, if nothing is said.
-const HTTP_ATTEMPTS: u32 = 10;
+/// How often a service is asked and a block is taken, if nothing is said.
+const ATTEMPTS: u32 = 10;
 
 type Compiled = Option<(Action, Type)>;
 
@@ -70,7 +70,7 @@ impl Compiler<'_> {
         }
         if let Some(http) = &step.http {
             let act = Arc::new(self.http(http, &at("http"), names)?);
-            let retry = tries(step.retry.as_ref(), Some(HTTP_ATTEMPTS));
+            let retry = tries(step.retry.as_ref(), Some(ATTEMPTS));
             return Some((Action::Act { act, retry }, answer()));
         }
         if let Some(sleep) = &step.sleep {
@@ -319,6 +319,13 @@ impl Compiler<'_> {
         let action = Action::Workflow { workflow: workflow.clone(), key: key.flatten(), input, retry };
         Some((action, Type::Dyn))
     }
+}
+
+/// How a step is taken again as a whole, if it is one that is.
+pub(super) fn again(step: &Written) -> Option<Retry> {
+    let whole =
+        step.signal.is_some() || step.parallel.is_some() || step.for_each.is_some() || step.switch.is_some();
+    step.retry.as_ref().filter(|_| whole).map(|retry| tries(Some(retry), Some(ATTEMPTS)))
 }
 
 fn tries(retry: Option<&Tries>, attempts: Option<u32>) -> Retry {

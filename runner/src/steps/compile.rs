@@ -8,6 +8,7 @@ use cleat_crds::Step as Written;
 use cleat_crds::step::ACTIONS;
 use serde_json::Value;
 
+use super::actions::again;
 use super::definition::MAX_SIZE;
 use super::fault::{DUPLICATE_STEP, INVALID_SCHEMA, INVALID_STEP, TOO_DEEP, TOO_LARGE, UNKNOWN_FIELD};
 use super::names::{Names, within};
@@ -158,7 +159,8 @@ impl Compiler<'_> {
             when,
             action,
             timeout: step.timeout.map(cleat_crds::Duration::get),
-            compensate: compensate.map(Arc::new),
+            again: again(step),
+            compensate,
         };
         (Some(compiled), output)
     }
@@ -193,15 +195,10 @@ impl Compiler<'_> {
     /// Refuses what makes no sense for what a step does.
     fn suits(&mut self, step: &Written, action: &Action, path: &str) {
         let kind = action.kind();
-        let tried = matches!(action, Action::Act { .. } | Action::Workflow { .. });
-        if step.retry.is_some() && !tried {
-            let message =
-                format!("retry is for call, http and workflow, and this is {kind}: retry the steps inside");
-            self.fault(&format!("{path}.retry"), INVALID_STEP, message);
-        }
-        if step.retry.is_some() && matches!(action, Action::Workflow { key: Some(_), .. }) {
-            let message = "a workflow that is tried again is another execution, and a key makes all starts one: leave one of them out";
-            self.fault(&format!("{path}.retry"), INVALID_STEP, message);
+        if step.retry.is_some()
+            && let Some(why) = no_use_of_retry(action)
+        {
+            self.fault(&format!("{path}.retry"), INVALID_STEP, why);
         }
         let instant =
             matches!(action, Action::Sleep(_) | Action::Until(_) | Action::Set(_) | Action::Fail { .. });
@@ -226,5 +223,32 @@ impl Compiler<'_> {
             );
             self.fault(path, super::fault::CYCLE, message);
         }
+    }
+}
+
+/// Why trying again can mean nothing for what a step does, if so.
+fn no_use_of_retry(action: &Action) -> Option<&'static str> {
+    match action {
+        Action::Sleep(_) | Action::Until(_) => {
+            Some("retry is for what can fail, and a wait only ends: leave it out")
+        }
+        Action::Set(_) => Some(
+            "retry is for what may succeed later, and set would find the same values again: leave it out",
+        ),
+        Action::Fail { .. } => {
+            Some("fail fails each time: give the retry to the parallel, forEach or switch around it")
+        }
+        Action::Signal { timeout: None, .. } => Some(
+            "a signal is waited for without end, so there is nothing to retry: give signal.timeout, which each attempt has",
+        ),
+        Action::Workflow { key: Some(_), .. } => Some(
+            "a workflow that is tried again is another execution, and a key makes all starts one: leave one of them out",
+        ),
+        Action::Act { .. }
+        | Action::Workflow { .. }
+        | Action::Signal { .. }
+        | Action::Parallel(_)
+        | Action::ForEach { .. }
+        | Action::Switch(_) => None,
     }
 }

@@ -132,7 +132,31 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
         "DuplicateStep",
         "branch x",
     ),
-    ("[{name: a, sleep: 1s, retry: {attempts: 2}}]", "spec.steps[0].retry", "InvalidStep", "sleep"),
+    (
+        "[{name: a, sleep: 1s, retry: {attempts: 2}}]",
+        "spec.steps[0].retry",
+        "InvalidStep",
+        "a wait only ends",
+    ),
+    (
+        "[{name: a, until: '2030-01-01T00:00:00Z', retry: {attempts: 2}}]",
+        "spec.steps[0].retry",
+        "InvalidStep",
+        "a wait only ends",
+    ),
+    ("[{name: a, set: {x: 1}, retry: {attempts: 2}}]", "spec.steps[0].retry", "InvalidStep", "same values"),
+    (
+        "[{name: a, fail: {reason: No}, retry: {attempts: 2}}]",
+        "spec.steps[0].retry",
+        "InvalidStep",
+        "parallel, forEach or switch",
+    ),
+    (
+        "[{name: a, signal: {name: go}, timeout: 1h, retry: {attempts: 2}}]",
+        "spec.steps[0].retry",
+        "InvalidStep",
+        "give signal.timeout",
+    ),
     ("[{name: a, set: {}, timeout: 1s}]", "spec.steps[0].timeout", "InvalidStep", "set"),
     (
         "[{name: a, workflow: {type: compiled, key: k}, retry: {attempts: 2}}]",

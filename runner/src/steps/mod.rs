@@ -13,6 +13,7 @@
 
 mod actions;
 mod asking;
+mod attempts;
 mod compile;
 mod cycle;
 mod definition;

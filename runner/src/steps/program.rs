@@ -28,8 +28,10 @@ pub(super) struct Step {
     pub(super) when: Option<Condition>,
     pub(super) action: Action,
     pub(super) timeout: Option<Duration>,
+    /// How it is taken again as a whole when it fails. What only asks somebody is tried again by its action.
+    pub(super) again: Option<Retry>,
     /// What undoes it.
-    pub(super) compensate: Option<Arc<Act>>,
+    pub(super) compensate: Option<Act>,
 }
 
 #[derive(Debug)]

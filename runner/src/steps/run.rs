@@ -22,7 +22,7 @@ use super::scope::{Scope, Shared, object};
 use super::stop::{Stop, Stopped, all, finish, limited, unless};
 use crate::entity::HandlerError;
 use crate::message::{Defect, Failure, Outcome, codec};
-use crate::workflow::{Context, StepKind, StepPhase};
+use crate::workflow::{Context, Noted, StepKind, StepPhase};
 
 /// The longest list that is gone through.
 pub const MAX_ITEMS: usize = 10_000;
@@ -175,7 +175,7 @@ impl Run {
             if !when.map_or(Ok(true), |when| self.holds(when, scope, path, "when"))? {
                 return Ok(None);
             }
-            self.in_time(step, path, scope, stop).await.map(Some)
+            self.in_time(step, path, noted, scope, stop).await.map(Some)
         };
         let taken = taken.await;
         let (phase, message) = match &taken {
@@ -187,7 +187,7 @@ impl Run {
         self.context.ended(noted, phase, message);
         if step.compensate.is_some() && doubtful(&step.action, &taken) {
             let told = format!("{path}: it is not known whether it was done, so it was not undone");
-            self.context.compensate(move || Box::pin(std::future::ready(Err(told))));
+            self.context.compensate_at(path, move || Box::pin(std::future::ready(Err(told))));
         }
         taken
     }
@@ -197,16 +197,21 @@ impl Run {
         self: &Arc<Self>,
         step: &Step,
         path: &str,
+        noted: Noted,
         scope: &Scope,
         stop: &Stop,
     ) -> Result<Value, Halt> {
-        let blocks = !matches!(step.action, Action::Act { .. } | Action::Signal { .. });
+        let blocks = match step.action {
+            Action::Act { .. } => false,
+            Action::Signal { .. } => step.again.is_some(),
+            _ => true,
+        };
         let Some(timeout) = step.timeout.filter(|_| blocks) else {
-            return self.action(step, path, scope, stop).await;
+            return self.attempts(step, path, noted, scope, stop).await;
         };
         let stop = stop.inside();
         let timer = self.context.sleep_named(&format!("{path}:timeout"), timeout);
-        let (taken, late) = limited(&stop, timer, self.action(step, path, scope, &stop)).await;
+        let (taken, late) = limited(&stop, timer, self.attempts(step, path, noted, scope, &stop)).await;
         match taken {
             Err(halt) if !late || !matches!(halt, Halt::Stopped) => Err(halt),
             Ok(value) if !late => Ok(value),
@@ -214,7 +219,7 @@ impl Run {
         }
     }
 
-    async fn action(
+    pub(super) async fn action(
         self: &Arc<Self>,
         step: &Step,
         path: &str,
@@ -238,7 +243,9 @@ impl Run {
                 Ok(Value::Null)
             }
             Action::Signal { name, timeout } => {
-                let timeout = timeout.iter().chain(&step.timeout).min().copied();
+                // With several attempts the step's own time is for all of them.
+                let whole = step.timeout.filter(|_| step.again.is_none());
+                let timeout = timeout.iter().chain(&whole).min().copied();
                 self.signal(name, timeout, path, stop).await
             }
             Action::Parallel(branches) => self.parallel(branches, path, scope, stop).await,
@@ -387,18 +394,18 @@ impl Run {
         })
     }
 
-    /// Remembers how to undo a step that has been taken.
-    fn compensate(self: &Arc<Self>, undo: &Arc<Act>, path: &str, scope: &Scope) {
-        let (run, undo, scope) = (Arc::clone(self), Arc::clone(undo), scope.clone());
-        let path = format!("{path}:compensate");
-        self.context.compensate(move || {
+    /// Remembers how to undo a step that has been taken. Expressions see what there is now: variables may change.
+    fn compensate(self: &Arc<Self>, undo: &Act, path: &str, scope: &Scope) {
+        let (at, path) = (path, format!("{path}:compensate"));
+        let (run, kind) = (Arc::clone(self), act_kind(undo));
+        let question = self.question(undo, scope, &path, undo.kind());
+        self.context.compensate_at(at, move || {
             async move {
-                let noted = run.context.began(&path, act_kind(&undo));
-                let undone = async {
-                    let question = run.question(&undo, &scope, &path, undo.kind())?;
-                    run.ask(question, &UNDO, Some(UNDOING), &path, &Stop::default()).await
+                let noted = run.context.began(&path, kind);
+                let undone = match question {
+                    Ok(question) => run.ask(question, &UNDO, Some(UNDOING), &path, &Stop::default()).await,
+                    Err(halt) => Err(halt),
                 };
-                let undone: Result<Value, Halt> = undone.await;
                 let phase = if undone.is_ok() { StepPhase::Completed } else { StepPhase::Failed };
                 let message = undone.err().map(|halt| halt.to_string());
                 run.context.ended(noted, phase, message.clone());

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use tokio::sync::broadcast;
 
 use crate::message::snowflake::Span;
-use crate::message::{Chunk, EntityAddress, IdempotencyKey, Sequence, Snowflake};
+use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 
 pub use error::{Basis, Cause, Error};
@@ -142,6 +142,9 @@ pub trait Store: Send + Sync + 'static {
         after: Option<Cursor>,
         limit: u32,
     ) -> Result<Vec<StoredExecution>, Error>;
+
+    /// The types of executions that there are in a group, by name.
+    async fn execution_types(&self, group: &GroupName) -> Result<Vec<EntityType>, Error>;
 
     /// Messages that others stored for shards of this database. A receiver that lags has to read everything again.
     fn wakes(&self) -> broadcast::Receiver<Wake>;

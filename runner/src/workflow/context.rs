@@ -64,7 +64,12 @@ pub(super) enum Work {
 }
 
 pub(super) type Make = Box<dyn FnOnce() -> Result<Bytes, codec::Error> + Send>;
-type Undo = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
+
+/// What undoes something, and the path of the step that did it if it has one.
+struct Undo {
+    path: String,
+    run: Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>,
+}
 
 pub(super) struct State {
     pub(super) machine: Machine,
@@ -231,7 +236,15 @@ impl Context {
     where
         F: FnOnce() -> BoxFuture<'static, Result<(), String>> + Send + 'static,
     {
-        self.state().undo.push(Box::new(undo));
+        self.compensate_at("", undo);
+    }
+
+    /// The same for the step of a path.
+    pub(crate) fn compensate_at<F>(&self, path: &str, undo: F)
+    where
+        F: FnOnce() -> BoxFuture<'static, Result<(), String>> + Send + 'static,
+    {
+        self.state().undo.push(Undo { path: path.to_owned(), run: Box::new(undo) });
     }
 
     /// Shows a value to queries, until another one is shown under the same name.
@@ -296,11 +309,35 @@ impl Context {
         Box::pin(async move {
             loop {
                 let Some(undo) = context.state().undo.pop() else { return };
-                if let Err(error) = undo().await {
+                if let Err(error) = (undo.run)().await {
                     context.state().not_undone.push(error);
                 }
             }
         })
+    }
+
+    /// Undoes now what steps within a path did, last first. Whether all of it could be undone.
+    pub(crate) async fn undo_within(&self, path: &str) -> bool {
+        let inside =
+            |undo: &Undo| undo.path.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']));
+        let mut undone = true;
+        loop {
+            let undo = {
+                let undo = &mut self.state().undo;
+                let last = undo.iter().rposition(inside);
+                last.map(|last| undo.remove(last))
+            };
+            let Some(undo) = undo else { return undone };
+            if let Err(error) = (undo.run)().await {
+                self.state().not_undone.push(error);
+                undone = false;
+            }
+        }
+    }
+
+    /// Notes which attempt of such a step begins, and why the last one failed.
+    pub(crate) fn tried(&self, noted: Noted, attempt: u32, error: Option<String>) {
+        self.state().trace.tried(noted, attempt, error);
     }
 
     /// Forgets what holds this context in turn.

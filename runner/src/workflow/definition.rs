@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::Context;
+use super::native::Key;
 use super::report::Planned;
 use crate::entity::HandlerError;
 use crate::message::{EntityType, InvalidAddress};
@@ -75,6 +76,12 @@ pub trait Workflow: Send + Sync + 'static {
     /// takes is what it does.
     fn outline(&self) -> Vec<Planned> {
         Vec::new()
+    }
+
+    /// What makes two starts one execution, by this input. If there is none, the input does.
+    fn key(&self, input: &Bytes) -> Option<Key> {
+        let _ = input;
+        None
     }
 
     /// What an execution that begins now keeps of its definition, for a workflow that was written down. `given` is what its start

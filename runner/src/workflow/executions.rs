@@ -38,7 +38,7 @@ pub struct Executions {
 /// On which terms an execution is started.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Terms {
-    /// What makes two starts one execution. If there is none, the input does.
+    /// What makes two starts one execution. If there is none, the workflow's own key of the input does, and without that the input.
     pub key: Option<Key>,
     /// How long it may take; if nothing is said, as long as its workflow says.
     pub timeout: Option<Duration>,
@@ -112,7 +112,9 @@ impl Executions {
         input: Bytes,
         terms: &Terms,
     ) -> Result<(EntityId, Started), entity::Error> {
-        let id = EntityId::new(&terms.key.as_ref().map_or_else(|| digest(&input), Key::id))?;
+        let own = || self.host.workflow(&self.definition.entity_type)?.key(&input);
+        let key = terms.key.clone().or_else(own);
+        let id = EntityId::new(&key.map_or_else(|| digest(&input), |key| key.id()))?;
         let start = Start {
             input,
             timeout: terms.timeout,

@@ -63,6 +63,7 @@ pub use reading::{Description, Select, address};
 pub use report::{Planned, Report, StepKind, StepPhase, StepReport};
 pub use steps::{Acting, ChildStep, Error, Step, Steps, attempted};
 pub use summary::Problem;
+pub(crate) use trace::Noted;
 pub use tx::{SqliteTx, Tx};
 pub use wait::{Cancelled, Either, Promised, Signalled, join, join_all, select};
 

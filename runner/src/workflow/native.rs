@@ -151,6 +151,11 @@ impl<W: Execute> Workflow for Service<W> {
         &self.definition
     }
 
+    fn key(&self, input: &Bytes) -> Option<Key> {
+        // An input that cannot be read has no key of its own: its execution begins, and fails.
+        W::key(&codec::decode(input).ok()?)
+    }
+
     fn execute(&self, context: Context, input: Bytes) -> BoxFuture<'static, Result<Bytes, HandlerError>> {
         let input = match codec::decode(&input) {
             Ok(input) => input,

@@ -13,7 +13,7 @@ use super::summary::{Problem, Summary};
 use super::tail::Row;
 use super::test::Recording;
 use super::trace::Trace;
-use super::{Host, Report};
+use super::{Definition, Host, Report};
 use crate::entity;
 use crate::message::codec::time::to_millis;
 use crate::message::{EntityAddress, EntityId, EntityType, Failure, Outcome, Snowflake, codec};
@@ -132,6 +132,35 @@ impl Host {
         let page = self.page(select, after, limit).await?;
         let next = page.last().map(StoredExecution::cursor);
         Ok((page.into_iter().map(describe).collect(), next))
+    }
+
+    /// Workflows that are not registered here, whose executions keep the definition that they began with.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn orphans(&self) -> Result<Vec<Definition>, entity::Error> {
+        let mut orphans = Vec::new();
+        for map in self.store().maps() {
+            for entity_type in self.store().execution_types(map.group()).await? {
+                if self.workflow(&entity_type).is_some() {
+                    continue;
+                }
+                let filter = Filter {
+                    group: map.group().clone(),
+                    types: Some(entity_type.clone()),
+                    ..Filter::default()
+                };
+                let newest = self.store().executions(&filter, None, 1).await?;
+                let Some(StoredExecution { execution, .. }) = newest.into_iter().next() else { continue };
+                // Those that keep one say so at once.
+                let first = self.store().journal(execution.run, 0, 2).await?;
+                let first: Vec<Entry> = first.iter().map_while(|entry| Entry::decode(entry).ok()).collect();
+                if Opening::of(&first).definition.is_some() {
+                    orphans.push(Definition { entity_type, group: execution.group, timeout: None });
+                }
+            }
+        }
+        Ok(orphans)
     }
 
     pub(super) async fn page(

@@ -43,6 +43,13 @@ impl Trace {
         }
     }
 
+    pub(super) fn tried(&mut self, noted: Noted, attempt: u32, error: Option<String>) {
+        if let Some(step) = self.taken.get_mut(noted.0) {
+            step.attempts = attempt;
+            step.message = error;
+        }
+    }
+
     /// A report in terms of these steps. How often each was tried is in the journal, under the same names.
     pub(super) fn told_in(self, report: Report, journal: &[Entry]) -> Report {
         let Self { outline, taken: mut steps } = self;

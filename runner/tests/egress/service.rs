@@ -41,7 +41,16 @@ impl Service {
         script: impl Fn(usize) -> Response<Full<Bytes>> + Send + Sync + 'static,
         tls: Option<TlsAcceptor>,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_on("127.0.0.1:0", script, tls).await
+    }
+
+    /// The same on another address.
+    pub async fn start_on(
+        address: &str,
+        script: impl Fn(usize) -> Response<Full<Bytes>> + Send + Sync + 'static,
+        tls: Option<TlsAcceptor>,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (asked, connections): (Arc<Mutex<Vec<Asked>>>, Arc<AtomicUsize>) = Default::default();
         let script: Arc<Script> = Arc::new(script);

@@ -23,6 +23,18 @@ impl fmt::Display for SoldOut {
     }
 }
 
+/// Its starts with the same item are one, whatever else they say.
+#[workflow(name = "stocktaking")]
+#[derive(Clone, Default)]
+pub struct Stocktaking;
+
+#[workflow_impl(key = |wanted: &Wanted| wanted.item.clone())]
+impl Stocktaking {
+    async fn execute(&self, wanted: Wanted) -> Result<i64, Never> {
+        Ok(wanted.count)
+    }
+}
+
 /// Reserves, waits for an approval, and packs.
 #[workflow(name = "order")]
 #[derive(Clone, Default)]

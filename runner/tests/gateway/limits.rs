@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use cleat_proto::gateway::v1::CallRequest;
+use cleat_proto::gateway::v1::entities_client::EntitiesClient;
 use cleat_runner::gateway::Options;
 use http::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tonic::Code;
 
+use crate::grpc::{channel, reason};
 use crate::nodes::PATIENCE;
 use crate::world::{World, short};
 
@@ -67,6 +71,67 @@ async fn who_comes_when_too_much_is_going_on_is_told_to_come_back() {
     };
     tokio::time::timeout(PATIENCE, again).await.unwrap();
     world.go_on(2);
+    runner.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_when_a_mailbox_is_full_is_told_to_come_back() {
+    let world = World::new().await;
+    let runners = world.two().await;
+    // Equal ids of several types sit together.
+    let path = |method: &str| format!("/v1/entities/counter/{}/{method}", runners[0].shelf_here());
+    let later = [("prefer", "respond-async")];
+    let held = runners[1].http.post_with(&path("hold"), &later, json!(0)).await;
+    assert_eq!(held.status, 202);
+    world.waiting(1).await;
+    for (number, runner) in runners.iter().enumerate() {
+        assert_eq!(runner.http.post_with(&path("hold"), &later, json!(number)).await.status, 202);
+    }
+    // The owner and another runner say the same, in whatever way they are asked, for whatever method.
+    for runner in &runners {
+        for (method, headers) in [("hold", &later[..]), ("hold", &[]), ("look", &[])] {
+            let refused = runner.http.post_with(&path(method), headers, json!(7)).await;
+            assert_eq!(refused.problem(), (429, "MailboxFull".to_owned()), "{method}");
+            assert_eq!(refused.header("retry-after"), "1");
+        }
+        let mut client = EntitiesClient::new(channel(&runner.http).await);
+        let request = CallRequest {
+            r#type: "counter".to_owned(),
+            id: runners[0].shelf_here(),
+            method: "hold".to_owned(),
+            input: "7".into(),
+            ..CallRequest::default()
+        };
+        let refused = client.call(request).await.unwrap_err();
+        assert_eq!(reason(&refused), (Code::ResourceExhausted, "MailboxFull"));
+        assert_eq!(refused.metadata().get("cleat-retry-after").unwrap(), "1");
+        // What is for later does not wait in the mailbox, and others have room.
+        assert_eq!(runner.http.post(&format!("{}?after=1h", path("hold")), json!(8)).await.status, 202);
+        assert_eq!(runner.http.post("/v1/entities/counter/other/look", json!(null)).await.status, 200);
+    }
+    world.go_on(1);
+    world.waiting(1).await;
+    assert_eq!(runners[1].http.post_with(&path("hold"), &later, json!(9)).await.status, 202, "there is room");
+    world.go_on(3);
+    world.waiting(2).await;
+    for runner in runners {
+        runner.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_grpc_too() {
+    let world = World::new().await;
+    let runner = world.one_with(Options { requests: 1, ..Options::default() }).await;
+    let http = runner.http.clone();
+    let call = tokio::spawn(async move { http.post("/v1/entities/shelf/apples/hold", json!(1)).await });
+    world.waiting(1).await;
+    let mut client = EntitiesClient::new(channel(&runner.http).await);
+    let refused = client.call(CallRequest::default()).await.unwrap_err();
+    assert_eq!(reason(&refused), (Code::ResourceExhausted, "TooManyRequests"));
+    assert_eq!(refused.metadata().get("cleat-retry-after").unwrap(), "1");
+    world.go_on(1);
+    assert_eq!(call.await.unwrap().json(), json!(1));
     runner.shutdown().await;
 }
 

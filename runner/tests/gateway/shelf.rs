@@ -58,6 +58,26 @@ impl Shelf {
     }
 }
 
+/// One message at a time, and two may wait.
+#[entity(name = "counter", concurrency = 1, mailbox_capacity = 2)]
+#[derive(Clone)]
+pub struct Counter(pub Shelf);
+
+#[entity_impl]
+impl Counter {
+    /// Waits for the test.
+    #[rpc(persisted)]
+    pub async fn hold(&self, number: i64) -> Result<i64, Never> {
+        self.0.pass().await;
+        Ok(number)
+    }
+
+    #[rpc]
+    pub async fn look(&self) -> Result<(), Never> {
+        Ok(())
+    }
+}
+
 #[entity_impl]
 impl Shelf {
     #[rpc(persisted)]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::client::Http;
-use crate::flow::Order;
+use crate::flow::{Order, Stocktaking, Wanted};
 use crate::grpc::{channel, reason};
 use crate::nodes::PATIENCE;
 use crate::world::{Runner, World};
@@ -153,6 +153,63 @@ async fn executions_fail_and_are_steered() {
     for runner in runners {
         runner.shutdown().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compiled_workflow_makes_its_own_key() {
+    let world = World::new().await;
+    let runner = world.one().await;
+    let client = Stocktaking.register(&runner.node).unwrap();
+    let start = json!({ "input": { "item": "apples", "count": 3 } });
+    let started = runner.http.post("/v1/workflows/stocktaking", start.clone()).await;
+    assert_eq!(started.status, 201);
+    let again = runner.http.post("/v1/workflows/stocktaking", start).await;
+    assert_eq!((again.status.as_u16(), again.json()), (200, started.json()));
+    let other = json!({ "input": { "item": "apples", "count": 4 } });
+    let other = runner.http.post("/v1/workflows/stocktaking", other).await;
+    assert_eq!(other.problem(), (409, "KeyReused".to_owned()));
+    // Whoever starts it in Rust means the same execution.
+    let (id, begun) = client.begin(&Wanted { item: "apples".to_owned(), count: 3 }).await.unwrap();
+    assert!(begun.existing);
+    assert_eq!(started.json()["id"], format!("stocktaking:{id}"));
+    // What it cannot read has no key of its own, and fails.
+    let wrong = runner.http.post("/v1/workflows/stocktaking", json!({ "input": 7 })).await;
+    assert_eq!(wrong.status, 201);
+    let result = runner.http.get(&format!("{}/result?wait=50s", wrong.header("location"))).await;
+    assert_eq!(result.problem().0, 409);
+    runner.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signal_with_a_key_is_delivered_once() {
+    let world = World::new().await;
+    let ([first, second], _) = two(&world).await;
+    let start = json!({ "key": "k", "input": { "item": "apples", "count": 3 } });
+    assert_eq!(first.http.post("/v1/workflows/order", start).await.status, 201);
+    let path = "/v1/workflows/order:k/signals/unread";
+    let key = [("idempotency-key", "one")];
+    assert_eq!(first.http.post_with(path, &key, json!("a")).await.status, 202);
+    assert_eq!(second.http.post_with(path, &key, json!("a")).await.status, 202);
+    let other = first.http.post_with(path, &key, json!("b")).await;
+    assert_eq!(other.problem(), (409, "KeyReused".to_owned()));
+    let empty = first.http.post_with(path, &[("idempotency-key", " ")], json!("a")).await;
+    assert_eq!(empty.problem(), (400, "InvalidParameter".to_owned()));
+    // Whoever owns the execution afterwards knows it, too.
+    first.shutdown().await;
+    let mut grpc = WorkflowsClient::new(channel(&second.http).await);
+    let signal = |key: &str| SignalRequest {
+        id: "order:k".to_owned(),
+        name: "unread".to_owned(),
+        payload: "\"a\"".into(),
+        idempotency_key: key.to_owned(),
+        ..SignalRequest::default()
+    };
+    grpc.signal(signal("one")).await.unwrap();
+    grpc.signal(signal("two")).await.unwrap();
+    let history = second.http.get("/v1/workflows/order:k/history").await.json();
+    let signals = history["entries"].as_array().unwrap().iter().filter(|it| it["event"] == "Signal").count();
+    assert_eq!(signals, 2, "{history}");
+    second.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

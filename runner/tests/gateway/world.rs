@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Http;
 use crate::nodes::{self, PATIENCE};
-use crate::shelf::Shelf;
+use crate::shelf::{Counter, Shelf};
 
 pub struct World {
     pub nodes: nodes::World,
@@ -53,6 +53,7 @@ impl World {
     pub async fn runner_with(&self, name: &str, options: Options, guard: Arc<dyn Guard>) -> Runner {
         let node = self.nodes.start(name).await.node;
         self.shelf.clone().register(&node).unwrap();
+        Counter(self.shelf.clone()).register(&node).unwrap();
         let (http, stop, serving) = serve(&node, options, guard).await;
         Runner { node, http, stop, serving: Some(serving) }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cleat_crds::cron_job::CronJobSpec;
 use cleat_runner::cron::Status;
 use cleat_runner::definitions::{Declared, Set};
+use cleat_runner::message::EntityType;
 use cleat_runner::prelude::*;
 use serde_json::Value as Json;
 use tokio::sync::Semaphore;
@@ -19,6 +20,7 @@ on_both_stores!(
     replace_stops_the_run_before,
     buffer_one_lets_one_wait,
     a_workflow_is_followed_to_its_end,
+    a_run_that_somebody_interrupts_has_ended_for_its_cron,
     a_cron_that_was_deleted_while_nobody_looked_ticks_no_more,
     a_cron_that_is_wrong_goes_on_as_it_was_and_one_that_is_deleted_ends,
 );
@@ -177,6 +179,19 @@ async fn a_workflow_is_followed_to_its_end(place: Place) {
         .status("it has succeeded", |status| status.last_successful == status.last || status.fired > 1)
         .await;
     crons.begun(2).await;
+}
+
+async fn a_run_that_somebody_interrupts_has_ended_for_its_cron(place: Place) {
+    let crons = Crons::new(place, "Forbid").await;
+    let is_run = |kind: &EntityType| kind.as_str().starts_with("cleat.cron-run");
+    let (present, _) = crons.world.node.host().instances(is_run, 1);
+    let (kind, id) = (present[0].address.entity_type.as_str(), present[0].address.id.as_str());
+    let begun = crons.world.client(kind).keyed::<(), ()>(id, "begin", id.as_bytes()).await.unwrap().unwrap();
+    assert!(begun.interrupt().await.unwrap());
+    // Nobody told it so, and it does not wait for ever.
+    crons.begun(2).await;
+    let status = crons.status("the next has begun", |status| status.fired == 2).await;
+    assert_eq!((status.active, status.last_successful), (1, None));
 }
 
 async fn a_cron_that_is_wrong_goes_on_as_it_was_and_one_that_is_deleted_ends(place: Place) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cleat_runner::definitions::Set;
 use cleat_runner::prelude::*;
+use cleat_runner::shard::GroupName;
 use serde_json::{Value as Json, json};
 
 use crate::cel::INVENTORY;
@@ -14,6 +15,7 @@ on_both_stores!(
     a_definition_is_replaced_without_a_restart,
     what_is_wrong_now_is_served_as_it_was_when_it_was_right,
     messages_for_a_deleted_type_wait_for_its_return_and_then_fail,
+    a_stored_message_waits_for_its_method_and_is_then_a_dead_letter,
     a_message_that_fails_is_tried_again_as_the_new_definition_says,
     a_compiled_type_is_configured_by_its_definition,
 );
@@ -82,6 +84,31 @@ async fn messages_for_a_deleted_type_wait_for_its_return_and_then_fail(place: Pl
     };
     let (asked, ()) = tokio::join!(world.ask("inventory/a", "restock", json!({"count": 1})), returning);
     assert_eq!(asked.unwrap(), json!({"stock": 3}), "its state was kept");
+}
+
+async fn a_stored_message_waits_for_its_method_and_is_then_a_dead_letter(place: Place) {
+    let world = World::new(place).await;
+    let changed = INVENTORY.replace("name: restock", "name: refill");
+    world.serve(&[("inventory", INVENTORY)]).await;
+    let restock = |count: i64| {
+        let call = world.client("inventory").call::<Json, Json>("a", "restock", &json!({ "count": count }));
+        call.after(Duration::from_secs(2)).start()
+    };
+    // Nobody has the method when its time comes, and after a while nobody waits for it.
+    let pending = restock(2).await.unwrap();
+    world.serve(&[("inventory", &changed)]).await;
+    let ended = pending.clone().await.unwrap_err();
+    assert!(ended.to_string().contains("has no method restock"), "{ended}");
+    let letters = world.node.dead_letters(&GroupName::default(), None, 10).await.unwrap();
+    assert_eq!(letters.len(), 1, "nothing that was acknowledged is lost");
+    world.serve(&[("inventory", INVENTORY)]).await;
+    assert!(world.node.replay(pending.id()).await.unwrap());
+    let stock = async {
+        while world.ask("inventory/a", "get", Json::Null).await.unwrap()["stock"] != 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    stock.await;
 }
 
 async fn a_message_that_fails_is_tried_again_as_the_new_definition_says(place: Place) {

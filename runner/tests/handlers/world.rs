@@ -7,7 +7,7 @@ use std::time::Duration;
 use cleat_crds::entity_type::EntityTypeSpec;
 use cleat_runner::client::{EntityClient, Error, Runtime};
 use cleat_runner::cluster::{Node, Options, Parts};
-use cleat_runner::definitions::{Declared, Keeper, Set};
+use cleat_runner::definitions::{Declared, Keeper, Set, Written};
 use cleat_runner::egress::{Addresses, Egress, Fixed, Limits};
 use cleat_runner::lease::{Boot, Memory, Name, Timing};
 use cleat_runner::message::EntityType;
@@ -77,7 +77,7 @@ impl World {
         let leases = Memory::new();
         let node = start(&place, &leases, "a").await;
         register(&node);
-        let keeper = Keeper::new(node.clone(), egress());
+        let keeper = keeper(&node);
         Self { place, _anchor: anchor, leases, node, keeper }
     }
 
@@ -85,7 +85,7 @@ impl World {
     pub async fn restart(self) -> Self {
         self.node.shutdown().await;
         let node = start(&self.place, &self.leases, "b").await;
-        let keeper = Keeper::new(node.clone(), egress());
+        let keeper = keeper(&node);
         Self { node, keeper, ..self }
     }
 
@@ -107,6 +107,11 @@ impl World {
             Error::Entity(error) => (error.reason().to_owned(), error.to_string()),
         })
     }
+}
+
+fn keeper(node: &Node) -> Keeper {
+    let written = Written::new(node, egress()).unwrap();
+    Keeper::new(node.clone(), egress()).with_workflows(Arc::new(written))
 }
 
 /// A way out that reaches this machine, with a key.

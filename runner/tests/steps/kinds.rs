@@ -132,6 +132,70 @@ output: '${steps.a.output.left}'",
                 json!(9),
             )
         },
+        Kind {
+            // The first attempt is undone, and asks under other keys than the second.
+            stock: 6,
+            shipped: 2,
+            ..kind(
+                "parallel, tried again",
+                "steps:
+- {name: zero, set: {tries: 0}}
+- name: both
+  parallel:
+  - name: left
+    steps:
+    - name: a
+      call: {entity: inventory, id: apples, method: reserve, input: {order: again, count: 4}}
+      compensate: {call: {entity: inventory, id: apples, method: release, input: {order: again}}}
+  - name: right
+    steps:
+    - {name: wait, sleep: 5ms}
+    - {name: count, set: {tries: '${vars.tries + 1}'}}
+    - {name: b, http: {url: 'http://carrier.shop.svc/ship'}}
+    - {name: no, when: 'vars.tries < 2', fail: {reason: NotYet}}
+    - {name: last, set: {tries: '${vars.tries}'}}
+  retry: {attempts: 3, backoff: 5ms}
+output: {left: '${steps.both.output.left}', tries: '${steps.both.output.right.tries}'}",
+                json!({"left": 6, "tries": 2}),
+            )
+        },
+        Kind {
+            stock: 7,
+            ..kind(
+                "forEach, tried again",
+                "steps:
+- {name: zero, set: {tries: 0}}
+- name: all
+  forEach: {in: [1, 2], as: n}
+  steps:
+  - {name: count, set: {tries: '${vars.tries + 1}'}}
+  - name: take
+    call: {entity: inventory, id: apples, method: reserve, input: {order: '${\"t-\" + string(vars.tries)}', count: '${n}'}}
+    compensate: {call: {entity: inventory, id: apples, method: release, input: {order: '${\"t-\" + string(vars.tries)}'}}}
+  - {name: no, when: 'vars.tries == 2', fail: {reason: NotYet}}
+  retry: {attempts: 2, backoff: 5ms}
+output: '${vars.tries}'",
+                json!(4),
+            )
+        },
+        kind(
+            "switch, tried again in vain",
+            "steps:
+- name: way
+  switch:
+  - steps:
+    - name: a
+      call: {entity: inventory, id: apples, method: reserve, input: {order: in_vain, count: 2}}
+      compensate: {call: {entity: inventory, id: apples, method: release, input: {order: in_vain}}}
+    - {name: no, fail: {reason: NotYet, message: never}}
+  retry: {attempts: 3, backoff: 1ms}",
+            json!({"reason": "NotYet", "message": "never"}),
+        ),
+        kind(
+            "signal, tried again in vain",
+            "steps: [{name: a, signal: {name: never, timeout: 10ms}, retry: {attempts: 2, backoff: 1ms}}]",
+            json!({"reason": "TimedOut", "message": "step a#2: nobody sent the signal never within 10ms"}),
+        ),
         kind(
             "when",
             "steps:

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 use cleat_runner::message::snowflake::Span;
-use cleat_runner::message::{Chunk, EntityAddress, IdempotencyKey, Sequence, Snowflake};
+use cleat_runner::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use cleat_runner::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 use cleat_runner::store::{
     Cursor, DeadLetter, Error, Filter, Holding, Page, Progress, Receipt, Retention, State, Store, Stored,
@@ -186,6 +186,10 @@ impl Store for Doomed {
         limit: u32,
     ) -> Result<Vec<StoredExecution>, Error> {
         self.inner.executions(filter, after, limit).await
+    }
+
+    async fn execution_types(&self, group: &GroupName) -> Result<Vec<EntityType>, Error> {
+        self.inner.execution_types(group).await
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

@@ -138,6 +138,11 @@ impl Inner {
         let map = map.ok_or_else(|| store::Error::NoSuchGroup(definition.group.clone()))?;
         let id = map.shard_of(envelope.address.id.as_str());
         let shard = self.shard(&id).ok_or(Error::NotHere(id))?;
+        // One that is sent again may have been taken before, and one for later does not wait here.
+        let impatient = request.caller == Caller::User && !request.resent && envelope.deliver_at.is_none();
+        if impatient && shard.is_full(&kind, &envelope.address) {
+            return Err(Error::MailboxFull { address: envelope.address.clone(), capacity: kind.mailbox });
+        }
         let method = method.clone();
         Ok((kind, method, shard))
     }
@@ -165,7 +170,7 @@ impl Inner {
         }
         match caller {
             Caller::Inside => drop(message.envelope.headers.remove(chain::DERIVED)),
-            Caller::Outside => Chain::strip(&mut message.envelope),
+            Caller::Outside | Caller::User => Chain::strip(&mut message.envelope),
         }
         if Chain::is_in(&message.envelope) {
             let chain = Chain::of(&message.envelope);

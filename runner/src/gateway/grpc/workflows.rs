@@ -57,7 +57,7 @@ impl Workflows for Service {
         let (metadata, _, signal) = request.into_parts();
         let id = self.execution(&metadata, &Action::ChangeWorkflow, &signal.id).await?;
         let payload = json::value(&read(format(signal.format)?, signal.payload)?)?;
-        self.0.signal(&id, &signal.name, &payload).await?;
+        self.0.signal(&id, &signal.name, &payload, said(&signal.idempotency_key)).await?;
         Ok(Response::new(SignalReply {}))
     }
 

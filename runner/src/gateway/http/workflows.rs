@@ -109,8 +109,9 @@ pub(super) async fn result(desk: &Desk, ask: Ask, id: &str) -> Answer {
 pub(super) async fn signal(desk: &Desk, ask: Ask, id: &str, name: &str) -> Answer {
     desk.allow(&ask.credential(), &Action::ChangeWorkflow).await?;
     let id: ExecutionId = id.parse()?;
+    let key = ask.key()?;
     let payload = ask.json(desk).await?;
-    desk.signal(&id, name, &payload).await?;
+    desk.signal(&id, name, &payload, key.as_deref()).await?;
     Ok(accepted(&id))
 }
 

@@ -383,6 +383,10 @@ pub async fn executions_are_listed_by_type_phase_and_time<D: Database>(world: Wo
     assert!(list(Filter { group: other_group(), ..Filter::default() }).await.is_empty());
     let unknown = Filter { group: unknown_group(), ..Filter::default() };
     assert_eq!(reason(desk.store.executions(&unknown, None, 1).await), "NoSuchGroup");
+    let types = desk.store.execution_types(&GroupName::default()).await.unwrap();
+    assert_eq!(types.iter().map(EntityType::as_str).collect::<Vec<_>>(), ["order", "refund"]);
+    assert!(desk.store.execution_types(&other_group()).await.unwrap().is_empty());
+    assert_eq!(reason(desk.store.execution_types(&unknown_group()).await), "NoSuchGroup");
 }
 
 pub async fn a_listing_in_pages_leaves_nothing_out<D: Database>(world: World<D>) {

@@ -41,7 +41,7 @@ use super::{
     State, Store, Stored, StoredExecution, Timer, Wake, Watermark, Write,
 };
 use crate::message::snowflake::Span;
-use crate::message::{Chunk, EntityAddress, IdempotencyKey, Sequence, Snowflake};
+use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 
 /// How to open a PostgreSQL store.
@@ -285,6 +285,10 @@ impl Store for PostgresStore {
         self.patiently()
             .through(|| workflows::executions(&self.pool, &self.groups, filter, after, limit))
             .await
+    }
+
+    async fn execution_types(&self, group: &GroupName) -> Result<Vec<EntityType>, Error> {
+        self.patiently().through(|| workflows::types(&self.pool, &self.groups, group)).await
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

@@ -8,7 +8,7 @@ use super::connect::unavailable;
 use super::groups::Groups;
 use super::reads::address;
 use crate::message::codec::time::{from_millis, to_millis};
-use crate::message::{EntityAddress, Snowflake};
+use crate::message::{EntityAddress, EntityType, Snowflake};
 use crate::shard::{GroupName, ShardId};
 use crate::store::{Cursor, Error, Execution, Filter, Phase, StoredExecution};
 
@@ -120,6 +120,28 @@ pub(super) async fn executions(
     .await
     .map_err(unavailable)?;
     rows.iter().map(|row| stored(row, &filter.group)).collect()
+}
+
+/// The types that there are, found as above.
+pub(super) async fn types(
+    pool: &PgPool,
+    groups: &Groups,
+    group: &GroupName,
+) -> Result<Vec<EntityType>, Error> {
+    let types: Vec<String> = sqlx::query_scalar(
+        "WITH RECURSIVE t (kind) AS (
+           SELECT (SELECT min(entity_type) FROM cleat.executions WHERE grp = $1)
+           UNION ALL
+           SELECT (SELECT min(entity_type) FROM cleat.executions WHERE grp = $1 AND entity_type > t.kind)
+           FROM t WHERE t.kind IS NOT NULL)
+         SELECT kind FROM t WHERE kind IS NOT NULL",
+    )
+    .bind(groups.get(group)?.number)
+    .fetch_all(pool)
+    .await
+    .map_err(unavailable)?;
+    let read = |kind: &String| EntityType::new(kind).map_err(|error| Error::corrupt("entity type", error));
+    types.iter().map(read).collect()
 }
 
 fn stored(row: &PgRow, group: &GroupName) -> Result<StoredExecution, Error> {

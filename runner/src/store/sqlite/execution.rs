@@ -9,7 +9,7 @@ use super::error::convert;
 use super::read::{address, get, slots};
 use super::schema::Group;
 use crate::message::codec::time;
-use crate::message::{EntityAddress, Snowflake};
+use crate::message::{EntityAddress, EntityType, Snowflake};
 use crate::shard::{Epoch, GroupName, ShardId};
 use crate::store::{Basis, Cursor, Error, Execution, ExecutionChange, Filter, Phase, StoredExecution};
 
@@ -173,6 +173,18 @@ pub(super) async fn executions(
     select.push(" ORDER BY started DESC, entity_type DESC, entity_id DESC LIMIT ").push_bind(limit);
     let rows = select.build().fetch_all(connection).await.map_err(convert)?;
     rows.iter().map(|row| stored(row, &filter.group)).collect()
+}
+
+/// The types of executions of a group.
+pub(super) async fn types(
+    connection: &mut SqliteConnection,
+    group: &Group,
+) -> Result<Vec<EntityType>, Error> {
+    let select = "SELECT DISTINCT entity_type FROM cleat_executions WHERE grp = ? ORDER BY entity_type";
+    let select = sqlx::query_scalar(select).bind(group.number);
+    let types: Vec<String> = select.fetch_all(connection).await.map_err(convert)?;
+    let read = |kind: &String| EntityType::new(kind).map_err(|error| Error::corrupt("entity type", error));
+    types.iter().map(read).collect()
 }
 
 fn stored(row: &SqliteRow, group: &GroupName) -> Result<StoredExecution, Error> {

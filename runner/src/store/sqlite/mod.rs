@@ -40,7 +40,7 @@ use super::{
     StoredExecution, Timer, Wake, Watermark, Write,
 };
 use crate::message::snowflake::Span;
-use crate::message::{Chunk, EntityAddress, IdempotencyKey, Sequence, Snowflake};
+use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 
 pub use options::{Location, Options};
@@ -309,6 +309,11 @@ impl Store for SqliteStore {
         let mut reader = self.reader().await?;
         let group = self.group(&filter.group)?;
         execution::executions(&mut reader.connection, group, filter, after.as_ref(), limit).await
+    }
+
+    async fn execution_types(&self, group: &GroupName) -> Result<Vec<EntityType>, Error> {
+        let mut reader = self.reader().await?;
+        execution::types(&mut reader.connection, self.group(group)?).await
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

@@ -9,7 +9,7 @@ use super::requests::{ChildEnded, METHOD_CHILD_ENDED, Start, Started};
 use super::{Desk, gone, reply, resumed, retry};
 use crate::entity::{Call, HandlerError};
 use crate::message::codec::time::{from_millis, to_millis};
-use crate::message::{Failure, Outcome, Snowflake};
+use crate::message::{Failure, Outcome, Snowflake, codec};
 use crate::store::{Change, Execution, Phase};
 use crate::workflow::activity::millis;
 use crate::workflow::executions::Duplicate;
@@ -180,7 +180,7 @@ impl Desk {
         }
         let ours = row.summary.parent == start.parent
             && row.summary.given == start.definition.as_deref().map(digest);
-        if ours && *row.summary.input(&row.input) == start.input {
+        if ours && same(row.summary.input(&row.input), &start.input) {
             return reply(&Started { run: row.run, existing: true });
         }
         let message = format!(
@@ -262,4 +262,10 @@ impl Desk {
         let run = Self::renew(call, shard, lease, &row, &summary, &kept)?;
         reply(&Started { run, existing: true })
     }
+}
+
+/// Whether two inputs say the same. Whoever writes JSON has fields in another order than whoever writes a struct.
+fn same(one: &Bytes, other: &Bytes) -> bool {
+    let read = |bytes: &Bytes| codec::to_json(bytes).ok();
+    one == other || read(one).is_some_and(|one| read(other) == Some(one))
 }
