@@ -38,7 +38,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
     /// Seconds that each measurement takes, after a quarter of that to warm up.
-    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    #[arg(long, default_value_t = 4.0, value_parser = seconds)]
     seconds: f64,
     /// Do so little that nothing is measured, to see that everything works.
     #[arg(long)]

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 
 use crate::report::{Measurement, Target};
 
-const WIDTH: f64 = 900.0;
-const LABEL: f64 = 330.0;
+const WIDTH: f64 = 1000.0;
+const LABEL: f64 = 430.0;
 const ROW: f64 = 26.0;
 const TOP: f64 = 46.0;
 

@@ -78,7 +78,7 @@ fn workflows_are_measured_with_one_activity_and_with_ten_with_and_without_transa
     let results = quick("workflow");
     for activities in ["1 activity", "10 activities"] {
         for kind in ["plain", "a SQL transaction each"] {
-            for clients in [64, 256] {
+            for clients in [4, 8] {
                 assert!(value(&results, &format!("workflow, {activities}, {kind}, {clients} clients")) > 0.0);
             }
         }
@@ -96,13 +96,13 @@ fn workflows_that_wait_are_watched() {
 #[test]
 fn what_stands_beside_restate_is_measured() {
     let results = quick("restate");
-    assert!(value(&results, "object call, 256 clients") > 0.0);
-    assert!(value(&results, "workflow, 10 activities, plain, 256 clients") > 0.0);
+    assert!(value(&results, "object call, 8 clients") > 0.0);
+    assert!(value(&results, "workflow, 10 activities, plain, 8 clients") > 0.0);
 }
 
 #[test]
 fn what_stands_beside_dbos_is_measured() {
-    assert!(value(&quick("dbos"), "workflow, 1 activity, plain, 64 clients") > 0.0);
+    assert!(value(&quick("dbos"), "workflow, 1 activity, plain, 8 clients") > 0.0);
 }
 
 #[test]

@@ -11,12 +11,13 @@ const CLIENTS: usize = 64;
 
 /// Measures.
 pub async fn run(world: &World, report: &mut Report) -> Result<()> {
+    let clients = world.effort.choose(CLIENTS, 8);
     for steps in [1, 10] {
-        let what = format!("{}, {CLIENTS} clients", workflow::name(steps, false));
+        let what = format!("{}, {clients} clients", workflow::name(steps, false));
         eprintln!("dbos: {what}");
-        let ours = workflow::one(world, &System::Cleat, steps, CLIENTS).await?;
+        let ours = workflow::one(world, &System::Cleat, steps, clients).await?;
         let peer = world
-            .beside_of(Peer::Dbos, async |system| workflow::one(world, system, steps, CLIENTS).await)
+            .beside_of(Peer::Dbos, async |system| workflow::one(world, system, steps, clients).await)
             .await;
         report.add_load(SCENARIO, &what, &ours, &peer, None);
     }

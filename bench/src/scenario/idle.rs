@@ -13,7 +13,7 @@ const NODES: u32 = 2;
 
 /// How long they have been idle when the look begins: PostgreSQL's connections tell of their transactions only after 10 s of rest.
 const REST: Duration = Duration::from_secs(12);
-const LOOK: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_secs(20);
 
 /// What one system costs, for each node and second.
 struct Cost {

@@ -14,16 +14,17 @@ const KINDS: [(u32, bool, f64); 4] = [(1, false, 10.0), (10, false, 10.0), (1, t
 
 /// Measures.
 pub async fn run(world: &World, report: &mut Report) -> Result<()> {
+    let numbers = world.effort.choose(CLIENTS, [4, 8]);
     let bare = world.bare(CLIENTS[0], world.effort.seconds).await?;
     report.add(Measurement::new(SCENARIO, "bare commits, 64 writers", bare.per_second, "1/s"));
     for (activities, transaction, ratio) in KINDS {
         let name = name(activities, transaction);
         eprintln!("workflow: {name}");
-        let ours = measure(world, &System::Cleat, activities, transaction, &CLIENTS).await?;
+        let ours = measure(world, &System::Cleat, activities, transaction, &numbers).await?;
         let peer = world
-            .beside(async |system| measure(world, system, activities, transaction, &CLIENTS).await)
+            .beside(async |system| measure(world, system, activities, transaction, &numbers).await)
             .await;
-        for (index, clients) in CLIENTS.into_iter().enumerate() {
+        for (index, clients) in numbers.into_iter().enumerate() {
             let what = format!("{name}, {clients} clients");
             let theirs = peer.as_ref().map(|outcomes| outcomes[index].clone());
             report.add_load(SCENARIO, &what, &ours[index], &theirs, Some(Target::RatioAtLeast(ratio)));

@@ -101,10 +101,9 @@ impl Cruster {
     async fn alone(pool: &PgPool) -> Result<Arc<ShardingImpl>> {
         Storage::builder(pool).migrate().await?;
         let config = ShardingConfig::default();
-        let messages =
-            SqlMessageStorage::with_max_retries(pool.clone(), config.storage_message_max_retries)
-                .with_batch_limit(u32::try_from(config.storage_inbox_size)?)
-                .with_last_read_guard_interval(config.last_read_guard_interval);
+        let messages = SqlMessageStorage::with_max_retries(pool.clone(), config.storage_message_max_retries)
+            .with_batch_limit(u32::try_from(config.storage_inbox_size)?)
+            .with_last_read_guard_interval(config.last_read_guard_interval);
         let sharding = ShardingImpl::new_with_engines(
             Arc::new(config),
             Arc::new(NoopRunners),
