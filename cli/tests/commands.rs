@@ -74,7 +74,7 @@ const NOBODY: &str = "apiVersion: cleat.dev/v1alpha1
 kind: EntityType
 metadata: {name: nobody}
 spec:
-  handler: {http: {url: 'http://[::1]:1/', timeout: 1s}}
+  handler: {http: {url: 'http://127.0.0.1:1/', timeout: 1s}}
   methods: [{name: ask, retry: {attempts: 1}}]
 ";
 
