@@ -10,6 +10,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
+use crate::output::waiting;
 use crate::target::{Connection, Target};
 
 /// A gateway that listens.
@@ -63,7 +64,7 @@ impl Gateway {
 
     /// Asks, and gives what was answered: `null` if that is nothing.
     pub async fn ask(&mut self, question: Question) -> Result<Value> {
-        Ok(self.answer(question).await?.1)
+        Ok(waiting("waiting for the answer", self.answer(question)).await?.1)
     }
 
     /// The same with the status.

@@ -4,6 +4,8 @@ mod command;
 mod dev;
 mod gateway;
 mod output;
+#[cfg(test)]
+mod reference;
 mod target;
 
 use std::process::ExitCode;
@@ -63,9 +65,6 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match run(Arguments::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -76,13 +75,16 @@ async fn main() -> ExitCode {
 }
 
 async fn run(Arguments { target, output, command }: Arguments) -> Result<()> {
+    if !matches!(command, Command::Dev(_)) {
+        output::trace();
+    }
     match command {
         Command::Dev(arguments) => dev::run(arguments).await,
         Command::Call(asked) => command::call::call(&target, &asked, output).await,
         Command::Notify(told) => command::call::notify(&target, &told, output).await,
         Command::Stream(asked) => command::call::stream(&target, &asked).await,
         Command::Workflow(command) => command::workflow::run(&target, &command, output).await,
-        Command::Cron(command) => command::cron::run(&target, &command).await,
+        Command::Cron(command) => command::cron::run(&target, &command, output).await,
         Command::Shards => command::shards::run(&target, output).await,
         Command::Runners => command::runners::run(&target, output).await,
         Command::Entities => command::entities::run(&target, output).await,

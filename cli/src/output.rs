@@ -1,6 +1,7 @@
 //! How things are shown: to people by default, to programs on request.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
@@ -39,6 +40,13 @@ pub fn write(text: &str) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         done => Ok(done?),
     }
+}
+
+/// Says on standard error what is worth a warning, or whatever `RUST_LOG` wants.
+pub fn trace() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }
 
 /// Columns under their names.
@@ -151,21 +159,24 @@ pub fn since(time: Option<&str>) -> String {
     )
 }
 
-/// Says on standard error what is waited for, if it takes longer than a second and somebody looks.
+/// Whether somebody is being told already what is waited for.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Says on standard error what is waited for, if it takes longer than a second and somebody looks. What is waited for within that is
+/// not said again.
 pub async fn waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let work = std::pin::pin!(work);
-    let mut work = work;
+    let mut work = std::pin::pin!(work);
     if let Ok(done) = tokio::time::timeout(Duration::from_secs(1), &mut work).await {
         return done;
     }
-    let shown = std::io::stderr().is_terminal();
-    if !shown {
+    if !std::io::stderr().is_terminal() || TOLD.swap(true, Ordering::Relaxed) {
         return work.await;
     }
     eprint!("{what} …");
     loop {
         if let Ok(done) = tokio::time::timeout(Duration::from_secs(1), &mut work).await {
             eprintln!();
+            TOLD.store(false, Ordering::Relaxed);
             return done;
         }
         eprint!(".");

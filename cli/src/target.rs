@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use cleat_runner::lease::kubernetes::{Record, label};
+use cleat_runner::lease::{Runner, RunnerRecord, ShardRecord};
+use cleat_runner::shard::State;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, Config};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -125,8 +128,7 @@ impl Target {
                 token: self.token.clone(),
             });
         }
-        let platform = self.platform().await?;
-        waiting("looking for a runner", platform.connect()).await
+        self.platform().await?.connect().await
     }
 }
 
@@ -149,10 +151,34 @@ impl Platform {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The Leases of the Cluster, of runners or of shards.
-    pub async fn leases(&self, of: &str) -> Result<Vec<Lease>> {
-        let labels = format!("cleat.dev/cluster={},cleat.dev/lease={of}", self.cluster);
-        let leases = self.api::<Lease>().list(&ListParams::default().labels(&labels)).await;
+    /// The locks of the Cluster's runners, each with its Lease.
+    pub async fn runners(&self) -> Result<Vec<(Lease, RunnerRecord)>> {
+        let leases = self.leases("runner").await?;
+        Ok(leases
+            .into_iter()
+            .filter_map(|lease| match read(&lease)? {
+                Record::Runner(record) => Some((lease, record)),
+                Record::Shard(_) => None,
+            })
+            .collect())
+    }
+
+    /// The Cluster's shards, as their Leases have them.
+    pub async fn shards(&self) -> Result<Vec<ShardRecord>> {
+        let leases = self.leases("shard").await?;
+        Ok(leases
+            .iter()
+            .filter_map(|lease| match read(lease)? {
+                Record::Shard(record) => Some(record),
+                Record::Runner(_) => None,
+            })
+            .collect())
+    }
+
+    async fn leases(&self, of: &str) -> Result<Vec<Lease>> {
+        let labels = format!("{}={},{}={of}", label::CLUSTER, self.cluster, label::LEASE);
+        let (api, labelled) = (self.api::<Lease>(), ListParams::default().labels(&labels));
+        let leases = waiting("asking the API server", api.list(&labelled)).await;
         Ok(leases.map_err(|error| self.unreachable(error))?.items)
     }
 
@@ -169,23 +195,24 @@ impl Platform {
     }
 
     async fn connect(&self) -> Result<Connection> {
-        let leases = self.leases("runner").await?;
-        let mut ready: Vec<&Lease> = leases.iter().filter(|lease| state(lease) == "ready").collect();
+        let known = self.runners().await?;
+        let mut ready: Vec<(&str, &Runner)> =
+            known.iter().filter_map(|(_, record)| Some((record.name.as_str(), serving(record)?))).collect();
         // Whichever; but the same one for the same question is easier to follow in logs.
-        ready.sort_by_key(|lease| lease.name_any());
-        let Some(first) = ready.first() else {
+        ready.sort_by_key(|(name, _)| *name);
+        let Some((first, _)) = ready.first() else {
             bail!(
                 "no runner of Cluster {} in namespace {} is ready ({} known): `kubectl get ccl` and `cleat doctor` say why",
                 self.cluster,
                 self.namespace,
-                leases.len()
+                known.len()
             );
         };
         let mut failures = Vec::new();
-        for lease in &ready {
-            match self.reach(lease).await {
+        for (name, runner) in &ready {
+            match self.reach(name, runner).await {
                 Ok(stream) => {
-                    let host = annotation(lease, "gateway").unwrap_or("gateway").to_owned();
+                    let host = runner.gateway.clone().unwrap_or_else(|| "gateway".to_owned());
                     return Ok(Connection { stream, host, token: self.token.clone() });
                 }
                 Err(error) => failures.push(error),
@@ -193,24 +220,23 @@ impl Platform {
         }
         let why = failures.into_iter().next().unwrap_or_else(|| anyhow!("nobody answers"));
         Err(why.context(format!(
-            "no gateway of {} ready runners can be reached, {} to begin with",
+            "no gateway of {} ready runners can be reached, {first} to begin with",
             ready.len(),
-            first.name_any()
         )))
     }
 
-    /// Runners on this machine are reached as they are, all others through the API server.
-    async fn reach(&self, lease: &Lease) -> Result<Box<dyn Stream>> {
-        let address = annotation(lease, "gateway").context("it has no gateway")?;
+    /// Runners on this machine are reached as they are, all others through the API server. A runner is called as its pod.
+    async fn reach(&self, pod: &str, runner: &Runner) -> Result<Box<dyn Stream>> {
+        let address = runner.gateway.as_deref().context("it has no gateway")?;
         if address.starts_with("127.") || address.starts_with("localhost:") || address.starts_with("[::1]:") {
             return Ok(Box::new(
                 TcpStream::connect(address).await.with_context(|| format!("{address} does not answer"))?,
             ));
         }
         let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(GATEWAY_PORT);
-        // A runner's Lease is called as its pod.
-        let pod = lease.name_any();
-        let mut forward = self.api::<Pod>().portforward(&pod, &[port]).await.with_context(|| {
+        let (pods, ports) = (self.api::<Pod>(), [port]);
+        let forwarding = waiting("opening a way to a runner", pods.portforward(pod, &ports));
+        let mut forward = forwarding.await.with_context(|| {
             format!("port {port} of pod {pod} cannot be forwarded: may you create pods/portforward?")
         })?;
         let stream = forward.take_stream(port).context("the forwarded port has no stream")?;
@@ -220,17 +246,12 @@ impl Platform {
     }
 }
 
-/// What a runner says of itself.
-pub fn annotation<'l>(lease: &'l Lease, name: &str) -> Option<&'l str> {
-    lease.annotations().get(&format!("cleat.dev/{name}")).map(String::as_str)
+/// What a Lease says. One that somebody has edited is left out, and said.
+pub fn read(lease: &Lease) -> Option<Record> {
+    Record::read(lease).inspect_err(|error| tracing::warn!(%error, "a Lease is left out")).ok()
 }
 
-/// starting, ready, draining, or gone if nobody holds the Lease.
-pub fn state(lease: &Lease) -> &str {
-    let held = lease
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.holder_identity.as_deref())
-        .is_some_and(|holder| !holder.is_empty());
-    if held { annotation(lease, "state").unwrap_or("starting") } else { "gone" }
+/// Who holds the lock of a runner, if it serves.
+pub fn serving(record: &RunnerRecord) -> Option<&Runner> {
+    record.holder.as_ref().filter(|runner| runner.member.state == State::Ready)
 }

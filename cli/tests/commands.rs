@@ -68,3 +68,85 @@ fn without_a_platform_a_command_says_what_to_do() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("cleat dev"), "{error}");
 }
+
+/// A service that is not there; each message for it is given up after one attempt.
+const NOBODY: &str = "apiVersion: cleat.dev/v1alpha1
+kind: EntityType
+metadata: {name: nobody}
+spec:
+  handler: {http: {url: 'http://127.0.0.1:1/', timeout: 1s}}
+  methods: [{name: ask, retry: {attempts: 1}}]
+";
+
+#[test]
+fn what_was_given_up_is_shown_replayed_and_dropped() {
+    let definitions = tempfile::tempdir().unwrap();
+    std::fs::write(definitions.path().join("nobody.yaml"), NOBODY).unwrap();
+    let dev = Dev::start(&["-f", definitions.path().to_str().unwrap()]);
+    dev.eventually(&["notify", "nobody/a", "ask", r#"{"n": 1}"#]);
+    let letters = || dev.json(&["dead-letters", "list"]);
+    let id = dev.until(Duration::from_secs(60), "it is given up", || {
+        Some(letters().first()?["id"].as_str()?.to_owned())
+    });
+    assert!(dev.run(&["dead-letters", "list"]).unwrap().contains("nobody/a"));
+    let shown = dev.run(&["dead-letters", "show", &id]).unwrap();
+    assert!(shown.contains("ask"), "{shown}");
+    dev.run(&["dead-letters", "replay", &id]).unwrap();
+    dev.until(Duration::from_secs(60), "it is given up again", || (!letters().is_empty()).then_some(()));
+    dev.run(&["dead-letters", "drop", &id]).unwrap();
+    assert!(letters().is_empty());
+    assert!(dev.run(&["dead-letters", "drop", &id]).unwrap_err().contains("NoSuchDeadLetter"));
+}
+
+#[test]
+fn executions_are_steered_and_everything_is_for_programs_too() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/orders");
+    let dev = Dev::start(&["-f", examples]);
+    dev.eventually(&["call", "inventory/apples", "restock", r#"{"count": 10}"#]);
+    let order = r#"{"order": "o-1", "item": "apples", "count": 1, "amount": 20000, "parcels": []}"#;
+    let start = |key: &str| {
+        let started = ["workflow", "start", "order", order, "--key", key];
+        assert!(dev.eventually(&started).contains(&format!("order:{key}")));
+    };
+    let phase = |id: &str, phase: &str| {
+        dev.until(Duration::from_secs(60), phase, || {
+            let report = dev.run(&["workflow", "get", id, "-o", "json"]).ok()?;
+            (serde_json::from_str::<Value>(&report).ok()?["phase"] == phase).then_some(())
+        });
+    };
+    start("a");
+    phase("order:a", "Running");
+    dev.run(&["workflow", "pause", "order:a"]).unwrap();
+    phase("order:a", "Suspended");
+    dev.run(&["workflow", "resume", "order:a"]).unwrap();
+    phase("order:a", "Running");
+    assert!(dev.run(&["workflow", "query", "order:a", "status"]).unwrap_err().contains("NoSuchQuery"));
+    dev.run(&["workflow", "cancel", "order:a"]).unwrap();
+    assert!(dev.run(&["workflow", "watch", "order:a"]).unwrap_err().contains("Cancelled"));
+    start("b");
+    dev.run(&["workflow", "terminate", "order:b"]).unwrap();
+    assert!(dev.run(&["workflow", "watch", "order:b"]).is_err());
+    dev.run(&["workflow", "reset", "order:b", "--entries", "1"]).unwrap();
+    phase("order:b", "Running");
+    assert!(dev.run(&["workflow", "retry", "order:b"]).unwrap_err().contains("NotFailed"));
+
+    let commands: [&[&str]; 10] = [
+        &["call", "inventory/apples", "get"],
+        &["notify", "inventory/apples", "restock", r#"{"count": 1}"#],
+        &["workflow", "list"],
+        &["workflow", "get", "order:b"],
+        &["workflow", "history", "order:b"],
+        &["runners"],
+        &["shards"],
+        &["entities"],
+        &["dead-letters", "list"],
+        &["doctor"],
+    ];
+    for command in commands {
+        let with = |format| dev.eventually(&[command, &["-o", format]].concat());
+        let json: Value = serde_json::from_str(&with("json")).unwrap();
+        let yaml: Value = serde_yaml::from_str(&with("yaml")).unwrap();
+        assert_eq!((json.is_array(), json.is_object()), (yaml.is_array(), yaml.is_object()), "{command:?}");
+        assert!(!with("wide").is_empty(), "{command:?}");
+    }
+}

@@ -100,11 +100,109 @@ fn runners_are_scaled_and_a_deleted_pod_is_replaced() {
     dev.api().scale(1);
     dev.until(Duration::from_secs(120), "one runner has everything", || {
         let runners = dev.json(&["runners"]);
-        let all = runners.iter().any(|runner| runner["state"] == "ready" && runner["shards"] == 300);
+        let all = runners.iter().any(|runner| runner["state"] == "ready" && runner["shards"] == 32);
         (all && runners.len() == 1).then_some(())
     });
     let drawn = dev.eventually(&["shards"]);
     assert!(drawn.contains("A  ") && !drawn.contains("nobody"), "{drawn}");
     let doctor = dev.eventually(&["doctor"]);
     assert!(!doctor.contains("FAIL"), "{doctor}");
+}
+
+#[test]
+fn a_workflow_in_a_folder_is_never_started_again() {
+    let definitions = tempfile::tempdir().unwrap();
+    let file = definitions.path().join("greet.yaml");
+    let greet = |second: &str| {
+        format!(
+            "apiVersion: cleat.dev/v1alpha1\nkind: WorkflowType\nmetadata: {{name: greet}}\nspec: {{steps: [{{name: rest, sleep: 1ms}}], output: {second}}}\n---\n\
+             apiVersion: cleat.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: first}}\nspec: {{type: greet, input: {{}}}}\n---\n\
+             apiVersion: cleat.dev/v1alpha1\nkind: Workflow\nmetadata: {{generateName: more-}}\nspec: {{type: greet, input: {{}}}}\n"
+        )
+    };
+    std::fs::write(&file, greet("hello")).unwrap();
+    let dev = Dev::start(&["-f", definitions.path().to_str().unwrap()]);
+    dev.until(Duration::from_secs(60), "the one with a name has run", || {
+        let all = dev.json(&["workflow", "list", "--type", "greet"]);
+        all.iter().any(|report| report["phase"] == "Completed").then_some(())
+    });
+    dev.api().delete_workflow("first");
+    std::fs::write(&file, greet("goodbye")).unwrap();
+    dev.until(Duration::from_secs(60), "a start of one's own says goodbye", || {
+        // Another key each time: the same one would be the same execution.
+        let key = format!("{:?}", std::time::Instant::now());
+        let said = dev.run(&["workflow", "start", "greet", "{}", "--key", &key, "--wait"]);
+        said.ok().filter(|said| said.contains("goodbye"))
+    });
+    assert_eq!(
+        dev.api().workflows(),
+        Vec::<String>::new(),
+        "neither the one that was deleted nor one without a name"
+    );
+}
+
+#[test]
+fn several_runners_share_a_postgres() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(cleat_testing::postgres::shared()).unwrap();
+    let database = runtime.block_on(server.database()).unwrap();
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/orders");
+    let dev = Dev::start(&["--replicas", "2", "--database", &database.url, "-f", examples]);
+    dev.until(Duration::from_secs(60), "two runners share the shards", || {
+        let runners = dev.json(&["runners"]);
+        (runners.len() == 2 && runners.iter().all(|runner| runner["shards"].as_u64() > Some(0))).then_some(())
+    });
+    for item in ["apples", "pears", "plums", "figs"] {
+        let stock = dev.eventually(&["call", &format!("inventory/{item}"), "restock", r#"{"count": 3}"#]);
+        assert!(stock.contains('3'), "{stock}");
+    }
+}
+
+#[test]
+fn it_ends_cleanly_when_it_is_asked_to() {
+    let dev = Dev::start(&[]);
+    assert!(dev.stop().success());
+}
+
+/// The example's runner, which `cargo test --workspace` has built; by itself this test builds it.
+fn orders() -> std::path::PathBuf {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_cleat")).with_file_name("orders");
+    if !program.exists() {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "-p", "orders"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(build.status().unwrap().success());
+    }
+    program
+}
+
+#[test]
+fn a_runner_of_ones_own_takes_the_place_of_the_stock_one() {
+    let program = orders();
+    let dev = Dev::start(&["--runner", program.to_str().unwrap()]);
+    assert_eq!(dev.eventually(&["call", "inventory/apples", "restock", r#"{"count": 10}"#]), "10\n");
+    let order = r#"{"order": "o-1", "item": "apples", "count": 3, "amount": 1200}"#;
+    let receipt = dev.run(&["workflow", "start", "order", order, "--wait"]).unwrap();
+    assert!(receipt.contains("r-1200"), "{receipt}");
+    let first = dev.json(&["runners"])[0]["name"].as_str().unwrap().to_owned();
+    let said = dev.api().logs(&first);
+    assert!(!said.is_empty());
+    dev.api().delete_pod(&first);
+    dev.until(Duration::from_secs(120), "another process takes its place, and finds the data", || {
+        let runners = dev.json(&["runners"]);
+        let other =
+            runners.iter().any(|runner| runner["name"] != first.as_str() && runner["state"] == "ready");
+        other
+            .then(|| dev.run(&["call", "inventory/apples", "get"]).ok())
+            .flatten()
+            .filter(|left| left == "7\n")
+    });
+}
+
+#[test]
+fn a_runner_that_is_not_there_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let output = cleat(home.path()).args(["dev", "--port", "0", "--runner", "nobody"]).output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8(output.stderr).unwrap().contains("there is no program nobody"));
 }

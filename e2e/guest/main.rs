@@ -2,6 +2,7 @@
 //!
 //! - `pause` waits for ever, as the first container of a pod does.
 //! - `serve PORT` answers each HTTP request with the name of the host.
+//! - `forward PORT ADDRESS` passes each connection on to a server elsewhere.
 //! - `get HOST PORT` asks that, tries again for a while, and prints the answer.
 
 use std::io::{Read, Write};
@@ -19,8 +20,9 @@ fn main() {
             std::thread::park();
         },
         ["serve", port] => serve(port),
+        ["forward", port, address] => forward(port, address),
         ["get", host, port] => get(host, port),
-        _ => Err(std::io::Error::other("usage: pause | serve PORT | get HOST PORT")),
+        _ => Err(std::io::Error::other("usage: pause | serve PORT | forward PORT ADDRESS | get HOST PORT")),
     };
     if let Err(error) = done {
         eprintln!("{error}");
@@ -40,6 +42,22 @@ fn serve(port: &str) -> std::io::Result<()> {
         let mut request = [0; 4096];
         let _ = stream.read(&mut request);
         let _ = write!(stream, "HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len());
+    }
+    Ok(())
+}
+
+fn forward(port: &str, address: &str) -> std::io::Result<()> {
+    let listener = TcpListener::bind(format!("0.0.0.0:{port}"))?;
+    println!("forwarding {port} to {address}");
+    for stream in listener.incoming() {
+        let (from, to) = (stream?, TcpStream::connect(address)?);
+        for (mut from, mut to) in [(from.try_clone()?, to.try_clone()?), (to, from)] {
+            std::thread::spawn(move || {
+                // Whoever hangs up ends it for both.
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(std::net::Shutdown::Both);
+            });
+        }
     }
     Ok(())
 }

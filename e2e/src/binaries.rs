@@ -151,6 +151,26 @@ pub async fn program(program: Program) -> Result<PathBuf> {
     Ok(candidate)
 }
 
+/// Every kubectl at hand, whatever its version: where it is, and what it says of itself.
+pub async fn kubectls() -> Vec<(PathBuf, String)> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(cache().ok().map(|cache| cache.join("bin")));
+    let mut found: Vec<(PathBuf, String)> = Vec::new();
+    for folder in folders {
+        for name in [Program::Kubectl.name(), Program::Kubectl132.name()] {
+            let candidate = folder.join(name);
+            let mut asking = Command::new(&candidate);
+            let said = asking.args(["version", "--client"]).stdin(Stdio::null()).output().await;
+            let Some(said) = said.ok().filter(|said| said.status.success()) else { continue };
+            let version = String::from_utf8_lossy(&said.stdout).lines().next().unwrap_or_default().to_owned();
+            if found.iter().all(|(_, known)| *known != version) {
+                found.push((candidate, version));
+            }
+        }
+    }
+    found
+}
+
 async fn fits(program: Program, candidate: &Path) -> bool {
     let Some((arguments, version)) = program.version() else { return true };
     let said = Command::new(candidate).args(arguments).stdin(Stdio::null()).output().await;

@@ -5,7 +5,7 @@
 //!   namespaces of its own (processes, mounts, network), so that it neither meets what else runs on the machine nor leaves
 //!   anything behind.
 //! - [`image::Image`]: images made of files on this machine; [`product`] are those of Cleat itself.
-//! - [`Helm`] and [`Kubectl`], as users run them.
+//! - [`Helm`] and [`Kubectl`], as users run them; [`document`] runs what users are told to do.
 //!
 //! `cargo run -p e2e --bin cluster` holds a cluster for as long as one wants to look around in it.
 //!
@@ -29,6 +29,7 @@ mod certificates;
 mod cluster;
 mod component;
 mod control_plane;
+pub mod document;
 mod helm;
 mod home;
 pub mod image;
@@ -38,7 +39,7 @@ pub mod product;
 mod sandbox;
 mod wait;
 
-pub use binaries::{Program, guest, program};
+pub use binaries::{Program, guest, kubectls, program};
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options};
 pub use helm::Helm;

@@ -47,31 +47,8 @@ impl Product {
     /// # Errors
     /// They cannot be built.
     pub async fn build(profile: &str) -> Result<Self> {
-        progress(format_args!("building operator and runner with profile {profile}"));
-        let begun = Instant::now();
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(["build", "--message-format=json-render-diagnostics", "--profile", profile]);
-        command.args(["--package", "cleat-operator", "--package", "cleat-runner", "--bins"]);
-        command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-        let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true).output().await;
-        let done = done.context("cannot run cargo")?;
-        ensure!(done.status.success(), "operator and runner do not build");
-        let messages: Vec<Message> = String::from_utf8_lossy(&done.stdout)
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect();
-        let program = |name: &str| {
-            let found = messages.iter().find(|message| {
-                message.executable.is_some()
-                    && message.target.as_ref().is_some_and(|target| target.name == name)
-            });
-            found
-                .and_then(|message| message.executable.clone())
-                .with_context(|| format!("there is no {name}"))
-        };
-        let product = Self { operator: program("cleat-operator")?, runner: program("cleat-runner")? };
-        progress(format_args!("built after {} s", begun.elapsed().as_secs()));
-        Ok(product)
+        let [operator, runner] = build(profile, ["cleat-operator", "cleat-runner"]).await?;
+        Ok(Self { operator, runner })
     }
 
     /// The operator's image.
@@ -85,6 +62,43 @@ impl Product {
     pub fn runner(&self, tag: &str) -> Image {
         image("runner", tag, &self.runner, "The runner of Cleat")
     }
+}
+
+/// Builds the command line.
+///
+/// # Errors
+/// It cannot be built.
+pub async fn command_line(profile: &str) -> Result<PathBuf> {
+    let [program] = build(profile, ["cleat"]).await?;
+    Ok(program)
+}
+
+/// Builds packages of this workspace, and gives the program of the same name of each.
+async fn build<const N: usize>(profile: &str, packages: [&str; N]) -> Result<[PathBuf; N]> {
+    progress(format_args!("building {} with profile {profile}", packages.join(", ")));
+    let begun = Instant::now();
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--message-format=json-render-diagnostics", "--profile", profile, "--bins"]);
+    command.args(packages.iter().flat_map(|package| ["--package", package]));
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true).output().await;
+    let done = done.context("cannot run cargo")?;
+    ensure!(done.status.success(), "{} cannot be built", packages.join(", "));
+    let messages: Vec<Message> = String::from_utf8_lossy(&done.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let mut programs = packages.map(|_| PathBuf::new());
+    for (name, program) in packages.iter().zip(&mut programs) {
+        let found = messages.iter().find(|message| {
+            message.executable.is_some() && message.target.as_ref().is_some_and(|target| target.name == *name)
+        });
+        *program = found
+            .and_then(|message| message.executable.clone())
+            .with_context(|| format!("there is no {name}"))?;
+    }
+    progress(format_args!("built after {} s", begun.elapsed().as_secs()));
+    Ok(programs)
 }
 
 fn image(name: &str, tag: &str, program: &Path, title: &str) -> Image {

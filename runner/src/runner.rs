@@ -300,12 +300,13 @@ impl Runner {
 /// then stops listening.
 async fn end(started: Started, running: Running) {
     let Started { place: Place { node, settings, .. }, shared, _rotation, exporting } = started;
-    let begun = Instant::now();
+    let (begun, alone) = (Instant::now(), node.is_alone());
     if shared {
         node.drain(settings.drain).await;
     }
     let left = settings.drain.saturating_sub(begun.elapsed()).max(LAST);
-    if shared {
+    // If nobody else was there, nothing went anywhere.
+    if shared && !alone {
         tokio::time::sleep(REDIRECTS).await;
     }
     running.stop().await;

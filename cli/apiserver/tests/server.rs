@@ -248,3 +248,44 @@ async fn the_embedding_process_supplies_the_logs_of_pods() {
     assert_eq!(code(&pods.logs("p", &wrong).await.unwrap_err()), 400);
     handle.shutdown().await;
 }
+
+#[tokio::test]
+async fn definitions_of_whoever_runs_it_are_there_from_the_beginning() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("api.db");
+    let definition = |sizes: &[&str]| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "properties": {"size": {"type": "string", "enum": sizes}},
+                }}}],
+            },
+        })
+    };
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    let widget = |name: &str, size: &str| {
+        let mut widget = DynamicObject::new(name, &kind);
+        widget.data = json!({"size": size});
+        widget
+    };
+    // Twice the same, and then another one: what is stored stays, and what is new counts.
+    let rounds: [(&str, &[&str], &str, bool, i64); 3] =
+        [("a", &["S"], "S", true, 1), ("b", &["S"], "M", false, 1), ("c", &["S", "M"], "M", true, 2)];
+    for (name, sizes, size, taken, generation) in rounds {
+        let backend = Arc::new(Sqlite::open(&file).await.unwrap());
+        let options = Options { backend, definitions: vec![definition(sizes)], ..Options::default() };
+        let handle = start(options).await.unwrap();
+        let client = client(&handle.kubeconfig()).await;
+        let widgets: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &kind);
+        let created = widgets.create(&PostParams::default(), &widget(name, size)).await;
+        assert_eq!(created.is_ok(), taken, "{name}: {created:?}");
+        let definitions: Api<CustomResourceDefinition> = Api::all(client);
+        let stored = definitions.get("widgets.example.com").await.unwrap();
+        assert_eq!(stored.metadata.generation, Some(generation), "{name}");
+        assert_eq!(stored.spec.names.list_kind.as_deref(), Some("WidgetList"));
+        handle.shutdown().await;
+    }
+}

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{address, input, shown};
 use crate::gateway::{Gateway, Question, segment};
-use crate::output::{Format, waiting, write};
+use crate::output::{Format, write};
 use crate::target::Target;
 
 /// Whom to ask, and what.
@@ -53,7 +53,7 @@ impl Asked {
 pub async fn call(target: &Target, asked: &Asked, format: Format) -> Result<()> {
     let question = asked.question(asked.path())?;
     let mut gateway = Gateway::find(target).await?;
-    let answer = waiting("waiting for the answer", gateway.ask(question)).await?;
+    let answer = gateway.ask(question).await?;
     format.print(&answer, |_| shown(&answer))
 }
 

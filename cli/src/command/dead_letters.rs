@@ -1,11 +1,11 @@
 //! `cleat dead-letters`: messages that were given up.
 
 use anyhow::Result;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::shown;
 use crate::gateway::{Gateway, Question, segment};
-use crate::output::{self, Format, Table, write};
+use crate::output::{self, Format, Table};
 use crate::target::Target;
 
 /// What to do with dead letters.
@@ -50,11 +50,11 @@ pub async fn run(target: &Target, command: &Command, format: Format) -> Result<(
         }
         Command::Replay { id } => {
             gateway.ask(Question::post(format!("{}/replay", path(id)), None)).await?;
-            write(&format!("{id} is handled again\n"))
+            format.print(&json!({"id": id, "done": "replayed"}), |_| format!("{id} is handled again\n"))
         }
         Command::Drop { id } => {
             gateway.ask(Question::delete(path(id))).await?;
-            write(&format!("{id} is gone\n"))
+            format.print(&json!({"id": id, "done": "dropped"}), |_| format!("{id} is gone\n"))
         }
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::runners::{self, Runner};
 use crate::gateway::Gateway;
-use crate::output::{self, Colour, Format};
+use crate::output::{self, Colour, Format, waiting};
 use crate::target::{Platform, Target};
 
 /// What one look has found.
@@ -37,6 +37,16 @@ const SKEW: Duration = Duration::from_secs(5);
 /// Looks at everything and says what it found.
 pub async fn run(target: &Target, format: Format) -> Result<()> {
     let platform = target.platform().await?;
+    let findings = waiting("looking", look(target, &platform)).await;
+    let wrong = findings.iter().filter(|finding| !finding.fine).count();
+    format.print(&findings, |_| findings.iter().map(show).collect())?;
+    if wrong > 0 {
+        bail!("{wrong} of {} checks failed", findings.len());
+    }
+    Ok(())
+}
+
+async fn look(target: &Target, platform: &Platform) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut note = |what, looked: Looked| {
         let (fine, found, advice) = match looked {
@@ -45,18 +55,18 @@ pub async fn run(target: &Target, format: Format) -> Result<()> {
         };
         findings.push(Finding { what, fine, found, advice });
     };
-    let server = api_server(&platform).await;
+    let server = api_server(platform).await;
     let reachable = server.is_ok();
     note("API server", server);
     if reachable {
-        note("custom resources", definitions(&platform).await);
-        note("permissions", permissions(&platform).await);
-        note("Cluster", cluster(&platform).await);
-        match runners::list(&platform).await {
+        note("custom resources", definitions(platform).await);
+        note("permissions", permissions(platform).await);
+        note("Cluster", cluster(platform).await);
+        match runners::list(platform).await {
             Ok(known) => {
                 note("runners", alive(&known));
                 note("clock", clock(&known));
-                note("shards", shards(&platform, &known).await);
+                note("shards", shards(platform, &known).await);
             }
             Err(error) => {
                 note("runners", Err((format!("{error:#}"), "see the permissions above".to_owned())))
@@ -64,12 +74,7 @@ pub async fn run(target: &Target, format: Format) -> Result<()> {
         }
         note("gateway", gateway(target).await);
     }
-    let wrong = findings.iter().filter(|finding| !finding.fine).count();
-    format.print(&findings, |_| findings.iter().map(show).collect())?;
-    if wrong > 0 {
-        bail!("{wrong} of {} checks failed", findings.len());
-    }
-    Ok(())
+    findings
 }
 
 fn show(finding: &Finding) -> String {

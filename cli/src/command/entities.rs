@@ -6,13 +6,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::api::ListParams;
 
-use crate::output::{self, Format, Table};
+use crate::output::{self, Format, Table, waiting};
 use crate::target::Target;
 
 /// Shows the types of entity of a Cluster.
 pub async fn run(target: &Target, format: Format) -> Result<()> {
     let platform = target.platform().await?;
-    let types = platform.api::<EntityType>().list(&ListParams::default()).await;
+    let (api, all) = (platform.api::<EntityType>(), ListParams::default());
+    let types = waiting("asking the API server", api.list(&all)).await;
     let mut types = types.map_err(|error| platform.unreachable(error))?.items;
     types.retain(|entity| entity.spec.cluster_ref.name == platform.cluster);
     format.print(&types, |_| {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::ResourceExt;
+use cleat_runner::lease;
+use cleat_runner::shard::Instance;
 use serde::Serialize;
 
 use crate::output::{self, Format, Table};
-use crate::target::{Platform, Target, annotation, state};
+use crate::target::{Platform, Target};
 
 /// A runner, as its Lease and those of its shards tell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -61,36 +61,31 @@ pub async fn run(target: &Target, format: Format) -> Result<()> {
 
 /// The runners of a Cluster, by name.
 pub async fn list(platform: &Platform) -> Result<Vec<Runner>> {
-    let (runners, shards) = tokio::try_join!(platform.leases("runner"), platform.leases("shard"))?;
-    let mut owned: BTreeMap<&str, usize> = BTreeMap::new();
-    for shard in &shards {
-        if let Some(holder) = holder(shard) {
-            *owned.entry(holder).or_default() += 1;
-        }
+    let (runners, shards) = tokio::try_join!(platform.runners(), platform.shards())?;
+    let mut owned: BTreeMap<&Instance, usize> = BTreeMap::new();
+    for holder in shards.iter().filter_map(|shard| shard.holder.as_ref()) {
+        *owned.entry(holder).or_default() += 1;
     }
     let mut runners: Vec<Runner> = runners
         .iter()
-        .map(|lease| {
-            let says = |what| annotation(lease, what).unwrap_or("-").to_owned();
-            let instance = holder(lease).unwrap_or("-");
+        .map(|(lease, record)| {
             let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+            let holder = record.holder.as_ref();
+            let says = |what: fn(&lease::Runner) -> String| holder.map_or_else(|| "-".to_owned(), what);
             Runner {
-                name: lease.name_any(),
-                instance: instance.to_owned(),
-                state: state(lease).to_owned(),
-                groups: says("groups"),
-                shards: owned.get(instance).copied().unwrap_or(0),
-                version: says("version"),
-                address: says("address"),
+                name: record.name.to_string(),
+                instance: says(|runner| runner.instance().to_string()),
+                state: holder.map_or("gone", |runner| runner.member.state.as_str()).to_owned(),
+                groups: says(|runner| {
+                    runner.member.groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+                }),
+                shards: holder.and_then(|runner| owned.get(runner.instance())).copied().unwrap_or(0),
+                version: says(|runner| runner.member.version.to_string()),
+                address: says(|runner| runner.address.clone()),
                 renewed: renewed.map(|time| time.0.to_string()),
             }
         })
         .collect();
     runners.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(runners)
-}
-
-/// Who holds a Lease.
-pub fn holder(lease: &Lease) -> Option<&str> {
-    lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }

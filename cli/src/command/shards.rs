@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use kube::ResourceExt;
 use serde::Serialize;
 
-use super::runners::{self, holder};
+use super::runners;
 use crate::output::Format;
-use crate::target::{Target, annotation};
+use crate::target::Target;
 
 /// A shard, as its Lease tells.
 #[derive(Debug, Serialize)]
@@ -18,7 +17,7 @@ struct Shard {
     shard: u32,
     /// None if nobody owns it.
     runner: Option<String>,
-    epoch: i32,
+    epoch: i64,
 }
 
 /// How many shards are drawn on a line.
@@ -29,26 +28,21 @@ const SIGNS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 /// Draws the shards of a Cluster.
 pub async fn run(target: &Target, format: Format) -> Result<()> {
     let platform = target.platform().await?;
-    let (runners, leases) = tokio::try_join!(runners::list(&platform), platform.leases("shard"))?;
+    let (runners, owned) = tokio::try_join!(runners::list(&platform), platform.shards())?;
     let names: BTreeMap<&str, &str> =
         runners.iter().map(|runner| (runner.instance.as_str(), runner.name.as_str())).collect();
-    let mut shards: Vec<Shard> = leases
+    let mut shards: Vec<Shard> = owned
         .iter()
-        .filter_map(|lease| {
-            let says = |what: &str| {
-                lease
-                    .labels()
-                    .get(&format!("cleat.dev/{what}"))
-                    .map(String::as_str)
-                    .or_else(|| annotation(lease, what))
-            };
-            Some(Shard {
-                group: says("group")?.to_owned(),
-                shard: says("shard")?.parse().ok()?,
-                // A holder without a Lease of its own is none: its shards are free to take.
-                runner: holder(lease).and_then(|holder| names.get(holder)).map(|name| (*name).to_owned()),
-                epoch: lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0),
-            })
+        .map(|record| Shard {
+            group: record.shard.group.to_string(),
+            shard: record.shard.id.into(),
+            // A holder without a Lease of its own is none: its shards are free to take.
+            runner: record
+                .holder
+                .as_ref()
+                .and_then(|holder| names.get(holder.as_str()))
+                .map(|name| (*name).to_owned()),
+            epoch: record.epoch.get(),
         })
         .collect();
     shards.sort_by(|a, b| (&a.group, a.shard).cmp(&(&b.group, b.shard)));

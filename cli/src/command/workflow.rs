@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{input, shown};
 use crate::gateway::{Gateway, Question, segment};
-use crate::output::{self, Format, Table, waiting, write};
+use crate::output::{self, Format, Table, waiting};
 use crate::target::Target;
 
 /// What to do with executions.
@@ -138,21 +138,23 @@ pub async fn run(target: &Target, command: &Command, format: Format) -> Result<(
         Command::Signal { id, name, payload } => {
             let payload = input(payload.as_deref())?;
             gateway.ask(Question::post(path(id, &format!("/signals/{}", segment(name))), payload)).await?;
-            write(&format!("signal {name} sent\n"))
+            format.print(&json!({"id": id, "done": "signalled"}), |_| format!("signal {name} sent\n"))
         }
         Command::Query { id, name } => {
             let answer =
                 gateway.ask(Question::post(path(id, &format!("/queries/{}", segment(name))), None)).await?;
             format.print(&answer, |_| shown(&answer))
         }
-        Command::Cancel { id } => tell(&mut gateway, id, "cancel", "cancelling").await,
-        Command::Pause { id } => tell(&mut gateway, id, "suspend", "paused").await,
-        Command::Resume { id } => tell(&mut gateway, id, "resume", "resumed").await,
-        Command::Retry { id } => tell(&mut gateway, id, "retry", "going on").await,
-        Command::Terminate { id } => tell(&mut gateway, id, "terminate", "terminated").await,
+        Command::Cancel { id } => tell(&mut gateway, id, "cancel", "cancelling", format).await,
+        Command::Pause { id } => tell(&mut gateway, id, "suspend", "paused", format).await,
+        Command::Resume { id } => tell(&mut gateway, id, "resume", "resumed", format).await,
+        Command::Retry { id } => tell(&mut gateway, id, "retry", "going on", format).await,
+        Command::Terminate { id } => tell(&mut gateway, id, "terminate", "terminated", format).await,
         Command::Reset { id, entries } => {
             gateway.ask(Question::post(path(id, "/reset"), Some(json!({"entries": entries})))).await?;
-            write(&format!("{id} goes on from entry {entries}\n"))
+            format.print(&json!({"id": id, "done": "reset"}), |_| {
+                format!("{id} goes on from entry {entries}\n")
+            })
         }
         Command::History { id } => {
             let history = gateway.ask(Question::get(path(id, "/history"))).await?;
@@ -165,9 +167,9 @@ fn path(id: &str, rest: &str) -> String {
     format!("/v1/workflows/{}{rest}", segment(id))
 }
 
-async fn tell(gateway: &mut Gateway, id: &str, what: &str, done: &str) -> Result<()> {
+async fn tell(gateway: &mut Gateway, id: &str, what: &str, done: &str, format: Format) -> Result<()> {
     gateway.ask(Question::post(path(id, &format!("/{what}")), None)).await?;
-    write(&format!("{id} {done}\n"))
+    format.print(&json!({"id": id, "done": done}), |_| format!("{id} {done}\n"))
 }
 
 struct Start<'a> {

@@ -1,51 +1,20 @@
 //! Applying manifests, as `kubectl apply --server-side` does, and again when they change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{self, Scope};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use serde::Deserialize;
 
 use super::MANAGER;
-use super::ready::until;
 
 /// How often a folder is looked at. Editors write in so many ways that a look is simpler than being told.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// Installs the custom resources and waits until they can be used.
-pub async fn install(client: &Client) -> Result<()> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let definitions = cleat_crds::all();
-    for definition in &definitions {
-        let name = definition.name_any();
-        api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(definition))
-            .await
-            .with_context(|| format!("cannot install {name}"))?;
-    }
-    for definition in &definitions {
-        let established = |crd: &CustomResourceDefinition| {
-            let conditions =
-                crd.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-            conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
-        };
-        let within = Duration::from_secs(30);
-        until(
-            api.clone(),
-            &definition.name_any(),
-            within,
-            "that a custom resource is established",
-            established,
-        )
-        .await?;
-    }
-    Ok(())
-}
 
 /// The objects of a YAML file.
 ///
@@ -102,25 +71,26 @@ pub fn place(
 }
 
 /// Applies what is in a folder, and again whatever changes in it. What is wrong is said and tried again when it has changed. Objects
-/// without a name, such as Workflows to start, are for `kubectl create` and left alone.
+/// without a name, such as Workflows to start, are for `kubectl create` and left alone; those with a name are started once.
 pub async fn follow(client: &Client, namespace: &str, path: &Path) -> Result<()> {
     if !path.exists() {
         bail!("{} is not there", path.display());
     }
     let mut seen: BTreeMap<PathBuf, SystemTime> = BTreeMap::new();
+    let mut started = BTreeSet::new();
     loop {
         for file in manifests(path)? {
             let changed =
                 std::fs::metadata(&file).and_then(|about| about.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
             if seen.insert(file.clone(), changed) != Some(changed) {
-                apply_file(client, namespace, &file).await;
+                apply_file(client, namespace, &file, &mut started).await;
             }
         }
         tokio::time::sleep(LOOK).await;
     }
 }
 
-async fn apply_file(client: &Client, namespace: &str, file: &Path) {
+async fn apply_file(client: &Client, namespace: &str, file: &Path, started: &mut BTreeSet<String>) {
     let shown = file.display();
     let read = std::fs::read_to_string(file).context("cannot be read").and_then(|text| objects(&text));
     let objects = match read {
@@ -128,8 +98,13 @@ async fn apply_file(client: &Client, namespace: &str, file: &Path) {
         Err(error) => return eprintln!("cleat: {shown}: {error:#}"),
     };
     for object in objects {
-        if object.metadata.name.is_none() {
+        let Some(name) = &object.metadata.name else {
             println!("cleat: {shown}: start it with `kubectl create -f {shown}`");
+            continue;
+        };
+        // Somebody may have deleted it since.
+        let starts = object.types.as_ref().is_some_and(|types| types.kind == "Workflow");
+        if starts && !started.insert(name.clone()) {
             continue;
         }
         match apply(client, namespace, &object).await {

@@ -7,6 +7,7 @@ mod agent;
 mod apply;
 mod demo;
 mod front;
+mod logs;
 mod ready;
 
 use std::path::{Path, PathBuf};
@@ -20,8 +21,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use self::logs::Logs;
 
 /// Who applies what is applied here.
 const MANAGER: &str = "cleat-dev";
@@ -29,6 +33,8 @@ const MANAGER: &str = "cleat-dev";
 const NAMESPACE: &str = "default";
 /// The Secret that has the database's URL.
 const DATABASE: &str = "cleat-database";
+/// How many shards a new platform has. Each is a Lease to claim at the start and to free at the end, and a few runners need no more.
+const SHARDS: u32 = 32;
 /// How long the first runner may take to serve.
 const START: Duration = Duration::from_secs(60);
 
@@ -42,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_name = "URL", env = "CLEAT_DATABASE_URL", hide_env_values = true)]
     database: Option<String>,
     /// The port of the gateway on this machine; 0 takes a free one.
-    #[arg(long, default_value_t = 8080)]
+    #[arg(long, default_value_t = 8080, env = "CLEAT_DEV_PORT")]
     port: u16,
     /// The port of the Kubernetes API on this machine; 0 takes a free one.
     #[arg(long, default_value_t = 0)]
@@ -50,6 +56,9 @@ pub struct Arguments {
     /// How many runners to start with; `kubectl scale ccl/default --replicas=N` changes it.
     #[arg(long, value_name = "N")]
     replicas: Option<u32>,
+    /// Run this program in each pod instead of the stock runner: one with entities and workflows of your own.
+    #[arg(long, value_name = "PROGRAM")]
+    runner: Option<PathBuf>,
     /// Apply the definitions in this folder (or file), and again whatever changes in it.
     #[arg(long, short = 'f', value_name = "DIR")]
     file: Option<PathBuf>,
@@ -68,17 +77,36 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     std::fs::create_dir_all(&data).with_context(|| format!("cannot make the folder {}", data.display()))?;
     let data = data.canonicalize().with_context(|| format!("cannot find the folder {}", data.display()))?;
     let _alone = lock(&data)?;
-    let platform = Platform::start(&arguments, &data).await?;
+    let logs = Logs::new(data.join("logs"))?;
+    logs.install();
+    let platform = Platform::start(&arguments, &data, logs).await?;
     println!("cleat: ready after {:.1} s", begun.elapsed().as_secs_f64());
     println!("  Kubernetes API   export KUBECONFIG={}", data.join("kubeconfig").display());
     println!("  gateway          http://{}", platform.gateway);
     let shown = tokio::select! {
         shown = platform.work(&arguments) => shown,
-        asked = tokio::signal::ctrl_c() => asked.context("cannot wait for Ctrl-C"),
+        asked = asked_to_stop() => asked.context("cannot wait for Ctrl-C"),
     };
     println!("cleat: stopping; the next start finds its data");
     platform.stop().await;
     shown
+}
+
+/// Comes back at Ctrl-C, and when the process is asked to end.
+async fn asked_to_stop() -> std::io::Result<()> {
+    let mut ended = signal(SignalKind::terminate())?;
+    tokio::select! {
+        asked = tokio::signal::ctrl_c() => asked,
+        _ = ended.recv() => Ok(()),
+    }
+}
+
+/// The user's own runner, if there is one.
+fn program(arguments: &Arguments, data: &Path) -> Result<Option<agent::Program>> {
+    let Some(path) = &arguments.runner else { return Ok(None) };
+    let path = path.canonicalize().with_context(|| format!("there is no program {}", path.display()))?;
+    let turn = arguments.database.is_none().then(Default::default);
+    Ok(Some(agent::Program { path, kubeconfig: data.join("kubeconfig"), turn }))
 }
 
 /// Two processes must not use one folder.
@@ -110,7 +138,8 @@ struct Platform {
 }
 
 impl Platform {
-    async fn start(arguments: &Arguments, data: &Path) -> Result<Self> {
+    async fn start(arguments: &Arguments, data: &Path, logs: Logs) -> Result<Self> {
+        let program = program(arguments, data)?;
         let backend =
             cleat_apiserver::store::Sqlite::open(&data.join("api.db")).await.context("cannot open api.db")?;
         let server = cleat_apiserver::start(cleat_apiserver::Options {
@@ -118,14 +147,18 @@ impl Platform {
             backend: std::sync::Arc::new(backend),
             kubeconfig: Some(data.join("kubeconfig")),
             namespace: NAMESPACE.to_owned(),
+            logs: Some(std::sync::Arc::new(logs.clone())),
+            definitions: cleat_crds::all()
+                .iter()
+                .map(serde_json::to_value)
+                .collect::<Result<_, _>>()
+                .context("the custom resources cannot be written")?,
             ..cleat_apiserver::Options::default()
         })
         .await?;
         let access = Access::from_kubeconfig(&server.kubeconfig(), Some(NAMESPACE)).await?;
         let client = access.client()?;
-        apply::install(&client).await?;
-        forget_leases(&client).await?;
-        declare(&client, arguments, data).await?;
+        tokio::try_join!(forget_leases(&client), declare(&client, arguments, data))?;
 
         let [stop_front, stop_node, stop_operator] = [(); 3].map(|()| CancellationToken::new());
         let options = cleat_operator::Options {
@@ -134,7 +167,7 @@ impl Platform {
         };
         let operator = cleat_operator::run(client.clone(), options, stop_operator.clone());
         let operator = tokio::spawn(async move { operator.await.context("the operator has failed") });
-        let node = agent::Options { access, folder: data.join("pods") };
+        let node = agent::Options { access, folder: data.join("pods"), logs, program };
         let node = tokio::spawn(agent::run(node, stop_node.clone()));
         let gateway = front::listen(arguments.port, client.clone(), NAMESPACE, stop_front.clone()).await?;
         let platform = Self { client, gateway, server, stop_front, stop_node, stop_operator, node, operator };
@@ -237,9 +270,12 @@ async fn declare(client: &Client, arguments: &Arguments, data: &Path) -> Result<
         "database": {"secretRef": {"name": DATABASE, "key": "url"}},
         "gateway": {"auth": "None"},
     });
+    // What is fixed once it is set belongs to whoever was first.
+    let shards = there.as_ref().map_or(SHARDS.into(), |cluster| Value::from(cluster.spec.shards));
     let replicas = arguments.replicas.or_else(|| there.is_none().then_some(1));
-    if let (Some(replicas), Value::Object(spec)) = (replicas, &mut spec) {
-        spec.insert("replicas".to_owned(), replicas.into());
+    if let Value::Object(spec) = &mut spec {
+        spec.insert("shards".to_owned(), shards);
+        spec.extend(replicas.map(|replicas| ("replicas".to_owned(), replicas.into())));
     }
     let cluster = json!({
         "apiVersion": "cleat.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "default"}, "spec": spec,

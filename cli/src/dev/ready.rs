@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use cleat_runner::lease::kubernetes::{Record, label};
 use futures::TryStreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
@@ -10,16 +11,13 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use crate::target::{annotation, state};
-
-/// The Leases of runners.
-pub const RUNNERS: &str = "cleat.dev/lease=runner";
+use crate::target::{read, serving};
 
 /// Comes back once the runner of a Pod says that it serves.
 pub async fn until_ready(client: &Client, namespace: &str, pod: &str) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let serves = |lease: &Lease| lease.name_any() == pod && state(lease) == "ready";
-    let config = watcher::Config::default().labels(RUNNERS);
+    let serves = |lease: &Lease| lease.name_any() == pod && gateway(lease).is_some();
+    let config = watcher::Config::default().labels(&runners());
     let mut events = std::pin::pin!(watcher(leases, config).default_backoff().applied_objects());
     loop {
         match events.try_next().await {
@@ -66,7 +64,19 @@ where
 /// The gateways of the runners that are ready now.
 pub async fn gateways(client: &Client, namespace: &str) -> Result<Vec<String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let leases = leases.list(&ListParams::default().labels(RUNNERS)).await?;
-    let ready = leases.items.iter().filter(|lease| state(lease) == "ready");
-    Ok(ready.filter_map(|lease| annotation(lease, "gateway").map(ToOwned::to_owned)).collect())
+    let leases = leases.list(&ListParams::default().labels(&runners())).await?;
+    Ok(leases.items.iter().filter_map(gateway).collect())
+}
+
+/// Which Leases are those of runners.
+fn runners() -> String {
+    format!("{}=runner", label::LEASE)
+}
+
+/// The gateway of a runner that is ready.
+fn gateway(lease: &Lease) -> Option<String> {
+    match read(lease)? {
+        Record::Runner(record) => serving(&record)?.gateway.clone(),
+        Record::Shard(_) => None,
+    }
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,11 @@ pub fn cleat(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cleat"));
     command.current_dir(home).env_remove("KUBECONFIG").env_remove("CLEAT_GATEWAY").env("RUST_LOG", "warn");
     command
+}
+
+/// Every kubectl at hand, with its version.
+pub fn kubectls() -> Vec<(PathBuf, String)> {
+    tokio::runtime::Runtime::new().unwrap().block_on(e2e::kubectls())
 }
 
 /// A platform in a folder of its own. It ends with this.
@@ -64,7 +69,9 @@ impl Dev {
     pub fn run(&self, arguments: &[&str]) -> Result<String, String> {
         let output = cleat(self.home()).args(arguments).output().unwrap();
         if output.status.success() {
-            Ok(String::from_utf8(output.stdout).unwrap())
+            let printed = String::from_utf8(output.stdout).unwrap();
+            assert!(!printed.contains('\x1b'), "colours are for terminals: {printed:?}");
+            Ok(printed)
         } else {
             Err(String::from_utf8(output.stderr).unwrap())
         }
@@ -101,7 +108,18 @@ impl Dev {
     }
 
     pub fn api(&self) -> Kubernetes {
-        Kubernetes { kubeconfig: std::fs::read_to_string(self.home().join(".cleat/kubeconfig")).unwrap() }
+        Kubernetes { kubeconfig: std::fs::read_to_string(self.kubeconfig()).unwrap() }
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.home().join(".cleat/kubeconfig")
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub fn stop(mut self) -> std::process::ExitStatus {
+        let id = rustix::process::Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap()
     }
 }
 
@@ -118,7 +136,7 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    fn with<T>(&self, work: impl AsyncFnOnce(kube::Client) -> T) -> T {
+    pub fn with<T>(&self, work: impl AsyncFnOnce(kube::Client) -> T) -> T {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
             let kubeconfig = kube::config::Kubeconfig::from_yaml(&self.kubeconfig).unwrap();
@@ -132,6 +150,29 @@ impl Kubernetes {
             let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client, "default");
             pods.delete(name, &DeleteParams::default()).await.unwrap();
         });
+    }
+
+    pub fn logs(&self, pod: &str) -> String {
+        self.with(async |client| {
+            let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client, "default");
+            pods.logs(pod, &kube::api::LogParams::default()).await.unwrap()
+        })
+    }
+
+    pub fn delete_workflow(&self, name: &str) {
+        self.with(async |client| {
+            let workflows: Api<cleat_crds::Workflow> = Api::namespaced(client, "default");
+            workflows.delete(name, &DeleteParams::default()).await.unwrap();
+        });
+    }
+
+    /// The names of all Workflow objects.
+    pub fn workflows(&self) -> Vec<String> {
+        self.with(async |client| {
+            let workflows: Api<cleat_crds::Workflow> = Api::namespaced(client, "default");
+            let all = workflows.list(&kube::api::ListParams::default()).await.unwrap();
+            all.items.into_iter().filter_map(|workflow| workflow.metadata.name).collect()
+        })
     }
 
     pub fn scale(&self, replicas: u32) {

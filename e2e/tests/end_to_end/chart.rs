@@ -144,7 +144,8 @@ fn dashboard_and_alerts_ask_for_what_is_really_measured() -> Result<()> {
 
 /// What is between fences of YAML on a page.
 fn blocks(page: &str) -> Vec<&str> {
-    page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+    let fenced = page.split("```yaml").skip(1).filter_map(|rest| rest.split("```").next());
+    fenced.filter_map(|block| Some(block.split_once('\n')?.1)).collect()
 }
 
 #[tokio::test]

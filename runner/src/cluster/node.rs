@@ -286,6 +286,11 @@ impl Node {
         }
     }
 
+    /// Whether it has met nobody else.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.inner.peers.healths().is_empty()
+    }
+
     /// Hands over what it owns, and stops. Can be called any number of times.
     pub async fn shutdown(&self) {
         self.stop(None).await;
@@ -298,7 +303,7 @@ impl Node {
 
     async fn stop(&self, within: Option<Duration>) {
         let Some(running) = self.running.lock().await.take() else { return };
-        let alone = self.inner.peers.healths().is_empty();
+        let alone = self.is_alone();
         match within {
             Some(time) => self.inner.ownership.shutdown_within(time).await,
             None => self.inner.ownership.shutdown().await,

@@ -22,6 +22,10 @@ impl Addresses {
     /// Why an address may not be asked, if it may not.
     pub fn refuse(&self, address: IpAddr) -> Option<&'static str> {
         let address = inner(address);
+        if address.is_loopback() {
+            // Where it is allowed, the API server is one of many there, and asks for its token.
+            return (!self.loopback).then_some("a loopback address");
+        }
         if self.refused.iter().any(|refused| inner(*refused) == address) {
             return Some("an address of the cluster's own control plane");
         }
@@ -29,7 +33,6 @@ impl Addresses {
             return Some("a metadata address");
         }
         match address {
-            _ if address.is_loopback() => (!self.loopback).then_some("a loopback address"),
             IpAddr::V4(v4) if v4.octets()[0] == 0 => Some("an unspecified address"),
             IpAddr::V4(v4) if v4.is_link_local() => Some("a link-local address"),
             IpAddr::V4(v4) if v4.is_broadcast() => Some("a broadcast address"),
@@ -65,6 +68,14 @@ mod tests {
 
     fn refused(addresses: &Addresses, text: &str) -> bool {
         addresses.refuse(text.parse().unwrap()).is_some()
+    }
+
+    #[test]
+    fn a_service_may_run_beside_the_api_server_of_a_developer() {
+        let refused = vec!["127.0.0.1".parse().unwrap(), "10.96.0.1".parse().unwrap()];
+        let addresses = Addresses { loopback: true, refused };
+        assert_eq!(addresses.refuse("127.0.0.1".parse().unwrap()), None);
+        assert!(addresses.refuse("10.96.0.1".parse().unwrap()).is_some());
     }
 
     #[test]

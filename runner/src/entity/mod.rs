@@ -50,3 +50,8 @@ pub(crate) use retry::Next;
 pub(crate) use run::panic_message;
 pub use state::StateType;
 pub use stream::{Emitter, Limits, Part, Replies};
+
+/// The examples of the guide, which are compiled with those of the code.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/entities.md")]
+struct Guide;

@@ -75,6 +75,8 @@ pub struct Options {
     pub namespace: String,
     /// Who supplies the logs of pods.
     pub logs: Option<Arc<dyn Logs>>,
+    /// CustomResourceDefinitions that are there from the beginning. They are trusted: nobody looks for faults in them.
+    pub definitions: Vec<serde_json::Value>,
     /// The largest request body.
     pub body_limit: usize,
     /// How often a quiet watch that asked for bookmarks gets one.
@@ -91,6 +93,7 @@ impl Default for Options {
             kubeconfig: None,
             namespace: "default".to_owned(),
             logs: None,
+            definitions: Vec::new(),
             body_limit: 3 << 20,
             bookmark_interval: Duration::from_secs(60),
         }
@@ -180,6 +183,9 @@ pub async fn start(options: Options) -> Result<Handle, Error> {
     });
     for namespace in api::NAMESPACES {
         api.ensure_namespace(namespace).await.map_err(|denied: Denied| Error::Write(denied.to_string()))?;
+    }
+    for definition in options.definitions {
+        api.ensure_definition(definition).await.map_err(|denied| Error::Write(denied.to_string()))?;
     }
     api.take_up_definitions().await;
     let handle = Handle {

@@ -1,4 +1,4 @@
-//! A small node: what the Deployment controller, the scheduler and the kubelet do on a real cluster, for runners in this process.
+//! A small node: what the Deployment controller, the scheduler and the kubelet do on a real cluster, for runners of this process.
 //!
 //! Each replica of a Deployment is a Pod object and a runner. What is seen with kubectl is what runs: deleting a Pod drains its runner
 //! and starts another one, scaling starts and drains runners, a changed template replaces them one after the other.
@@ -6,6 +6,7 @@
 mod environment;
 mod plan;
 mod pod;
+mod program;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::plan::{Replica, Todo};
+use super::logs::Logs;
 
 /// The name of the one node.
 pub const NODE: &str = "cleat-dev";
@@ -34,20 +36,26 @@ const FINALIZER: &str = "cleat.dev/node";
 /// Which template a Pod was made from.
 const HASH: &str = "pod-template-hash";
 
+pub use self::program::Program;
+
 /// What a node is told.
+#[derive(Clone)]
 pub struct Options {
     /// The API server, with the namespace whose Deployments are run.
     pub access: Access,
     /// Where the files of Pods are put.
     pub folder: PathBuf,
+    /// Where what runners say is kept.
+    pub logs: Logs,
+    /// The program to run in each Pod, instead of the stock runner in this process.
+    pub program: Option<Program>,
 }
 
 /// A node.
 #[derive(Clone)]
 struct Agent {
-    access: Access,
+    options: Options,
     client: Client,
-    folder: Arc<PathBuf>,
     running: TaskTracker,
     /// Stops one Pod's runner.
     pods: Arc<std::sync::Mutex<BTreeMap<String, CancellationToken>>>,
@@ -60,8 +68,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<()> {
     let (changed, mut changes) = mpsc::channel(1);
     let agent = Agent {
         client: options.access.client()?,
-        access: options.access,
-        folder: Arc::new(options.folder),
+        options,
         running: TaskTracker::new(),
         pods: Arc::default(),
         changed,
@@ -91,7 +98,7 @@ impl Agent {
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
         K::DynamicType: Default,
     {
-        Api::namespaced(self.client.clone(), self.access.namespace())
+        Api::namespaced(self.client.clone(), self.options.access.namespace())
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, CancellationToken>> {
@@ -165,7 +172,7 @@ impl Agent {
     /// Runs a Pod until it is told to stop.
     async fn run(self, pod: Pod, stop: CancellationToken) {
         let name = pod.name_any();
-        pod::run(&self.client, &self.access, &self.folder, &pod, &stop).await;
+        pod::run(&self.client, &self.options, &pod, &stop).await;
         if let Err(error) = self.release(&name).await {
             tracing::warn!(
                 pod = name,

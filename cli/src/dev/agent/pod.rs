@@ -1,20 +1,17 @@
-//! One Pod: a runner in this process.
+//! One Pod and its runner.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use cleat_runner::Runner;
-use cleat_runner::lease::kubernetes::Access;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
+use super::Options;
 use super::environment::Environment;
+use super::program::{Variables, here};
 use crate::dev::ready::until_ready;
 
 /// How often mounted Secrets are looked at.
@@ -29,20 +26,17 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
 }
 
 /// Runs a Pod's runner until it is told to stop, again and again if it fails.
-pub(super) async fn run(
-    client: &Client,
-    access: &Access,
-    folder: &Path,
-    pod: &Pod,
-    stop: &CancellationToken,
-) {
+pub(super) async fn run(client: &Client, options: &Options, pod: &Pod, stop: &CancellationToken) {
     let life = Life {
         client: client.clone(),
-        access: access.clone(),
+        options: options.clone(),
         pods: Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default()),
         name: pod.name_any(),
-        environment: Environment::new(client, folder, pod),
+        environment: Environment::new(client, &options.folder, pod),
     };
+    if let Err(error) = options.logs.begin(&life.name) {
+        tracing::warn!(pod = life.name, error = format!("{error:#}"), "a pod has no log");
+    }
     let mut restarts = 0;
     while !stop.is_cancelled() {
         let error = match life.once(stop, restarts).await {
@@ -50,6 +44,7 @@ pub(super) async fn run(
             Err(error) => error,
         };
         tracing::error!(pod = life.name, error = format!("{error:#}"), "a runner has failed");
+        options.logs.write(&life.name, &format!("{error:#}"));
         restarts += 1;
         life.say(&failed(&error, restarts)).await;
         let pause = Duration::from_millis(500).saturating_mul(1 << restarts.min(6)).min(LONGEST_PAUSE);
@@ -60,11 +55,12 @@ pub(super) async fn run(
     }
     life.say(&ended(restarts)).await;
     life.environment.clear();
+    options.logs.end(&life.name);
 }
 
 struct Life {
     client: Client,
-    access: Access,
+    options: Options,
     pods: Api<Pod>,
     name: String,
     environment: Environment,
@@ -74,8 +70,6 @@ impl Life {
     /// Runs the runner once.
     async fn once(&self, stop: &CancellationToken, restarts: i32) -> Result<()> {
         let variables = adapted(self.environment.prepare().await?);
-        let runner =
-            Runner::from_variables(|name| variables.get(name).cloned()).kubernetes(self.access.clone());
         self.say(&running(restarts, false)).await;
         let namespace = self.pods.namespace().unwrap_or_default().to_owned();
         let ready = async {
@@ -95,12 +89,17 @@ impl Life {
                 }
             }
         };
-        let mut serving =
-            AbortOnDropHandle::new(tokio::spawn(runner.run_until(stop.clone().cancelled_owned())));
         tokio::select! {
-            served = &mut serving => Ok(served??),
+            served = self.serve(variables, stop.clone()) => served,
             () = ready => Ok(()),
             () = mounts => Ok(()),
+        }
+    }
+
+    async fn serve(&self, variables: Variables, stop: CancellationToken) -> Result<()> {
+        match &self.options.program {
+            Some(program) => program.run(&self.name, variables, &self.options.logs, stop).await,
+            None => here(&self.name, variables, self.options.access.clone(), stop).await,
         }
     }
 
@@ -114,7 +113,7 @@ impl Life {
 }
 
 /// What is different from a pod on a real node: everything listens on this machine only, at ports that are free.
-fn adapted(mut variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn adapted(mut variables: Variables) -> Variables {
     for name in ["CLEAT_LISTEN", "CLEAT_ADMIN_LISTEN", "CLEAT_GATEWAY_LISTEN"] {
         variables.insert(name.to_owned(), "127.0.0.1:0".to_owned());
     }
