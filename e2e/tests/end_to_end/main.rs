@@ -7,6 +7,7 @@ mod client_go;
 mod cluster;
 mod conformance;
 mod crash;
+mod documents;
 mod kubectl;
 mod leases;
 mod scenarios;

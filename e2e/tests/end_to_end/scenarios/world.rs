@@ -92,7 +92,7 @@ impl World {
         };
         world.namespace(SYSTEM).await?;
         let begun = Instant::now();
-        world.install("install cleat .").await?;
+        world.install("upgrade --install cleat .").await?;
         progress(format_args!("installed after {:.1} s", begun.elapsed().as_secs_f64()));
         starting.passed();
         Ok(world)
@@ -106,7 +106,9 @@ impl World {
 
     /// A namespace in which only restricted pods run.
     pub async fn namespace(&self, name: &str) -> Result<()> {
-        self.kubectl.run(&format!("create namespace {name}")).await?;
+        self.kubectl
+            .run_with("apply -f -", &format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n"))
+            .await?;
         let label = format!("label namespace {name} pod-security.kubernetes.io/enforce=restricted");
         self.kubectl.run(&label).await?;
         e2e::until("there is no service account", || async {

@@ -1,7 +1,7 @@
 //! README and docs on a real Kubernetes: the commands that need one are run as they are written. So is the command line, by a user who
 //! is no administrator.
 //!
-//! Both tests share one Kubernetes and take turns: there is one release of the chart at a time.
+//! Both tests leave nothing behind: there is one release of the chart at a time, and the next to come has its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +56,13 @@ impl World {
         self.cluster.load(&image.entrypoint(["/guest", "forward", "5432", &address])).await
     }
 
+    /// Removes the release.
+    async fn uninstall(&self) -> Result<()> {
+        self.cluster.helm().await?.run("uninstall cleat --namespace cleat-system --wait").await?;
+        self.cluster.kubectl().await?.run("delete namespace cleat-system --timeout=120s").await?;
+        Ok(())
+    }
+
     /// A shell with all that a user has.
     fn session(&self, kubeconfig: &Path) -> Result<Session> {
         let programs: [(&str, &Path); 4] = [
@@ -91,24 +98,21 @@ async fn every_command_for_a_cluster_does_what_it_says() -> Result<()> {
         kubectl.run("delete deployment postgres").await?;
     }
     kubectl.run("delete ccl,cwf,cet,cwt --all --timeout=120s").await?;
-    world.cluster.helm().await?.run("uninstall cleat --namespace cleat-system --wait").await?;
+    world.uninstall().await?;
     running.passed();
     Ok(())
 }
 
 /// A kubeconfig of somebody who may edit in one namespace.
-async fn user(world: &World, kubectl: &Kubectl, namespace: &str, folder: &Path) -> Result<PathBuf> {
+async fn user(kubectl: &Kubectl, namespace: &str, folder: &Path) -> Result<PathBuf> {
     kubectl.run(&format!("create serviceaccount ann -n {namespace}")).await?;
     let bind =
         format!("create rolebinding ann --clusterrole=edit --serviceaccount={namespace}:ann -n {namespace}");
     kubectl.run(&bind).await?;
     let token = kubectl.run(&format!("create token ann --duration=1h -n {namespace}")).await?;
-    let kubeconfig = folder.join("kubeconfig");
-    std::fs::copy(world.cluster.kubeconfig(), &kubeconfig)?;
-    let own = Kubectl::new(Program::Kubectl, &kubeconfig).await?;
-    own.run(&format!("config set-credentials ann --token={}", token.trim())).await?;
-    own.run(&format!("config set-context --current --user=ann --namespace={namespace}")).await?;
-    Ok(kubeconfig)
+    let own = kubectl.with_token(token.trim(), folder).await?;
+    own.run(&format!("config set-context --current --namespace={namespace}")).await?;
+    Ok(folder.join("kubeconfig"))
 }
 
 /// The command line of a user.
@@ -154,7 +158,7 @@ async fn the_command_line_finds_its_way_into_a_cluster() -> Result<()> {
     kubectl
         .run("wait -n shop --for=condition=Ready cet/inventory cet/payments cwt/order --timeout=60s")
         .await?;
-    let user = User { world, kubeconfig: user(world, &kubectl, "shop", folder.path()).await? };
+    let user = User { world, kubeconfig: user(&kubectl, "shop", folder.path()).await? };
 
     let doctor = user.run(&["doctor"]).await?;
     ensure!(!doctor.contains("FAIL"), "{doctor}");
@@ -180,7 +184,7 @@ async fn the_command_line_finds_its_way_into_a_cluster() -> Result<()> {
     ensure!(forged.is_err_and(|error| error.contains("--token")), "a forged token is let in");
 
     kubectl.run("delete namespace shop --timeout=120s").await?;
-    helm.run("uninstall cleat --namespace cleat-system --wait").await?;
+    world.uninstall().await?;
     running.passed();
     Ok(())
 }
