@@ -60,7 +60,10 @@ pub struct Report {
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (calls, failed, slowest) = (self.calls, self.failures.len(), self.slowest.as_secs_f64());
-        write!(f, "{calls} calls answered, {failed} attempts failed, the slowest answer took {slowest:.2} s")?;
+        write!(
+            f,
+            "{calls} calls answered, {failed} attempts failed, the slowest answer took {slowest:.2} s"
+        )?;
         self.failures.first().map_or(Ok(()), |failure| write!(f, "; the first failure: {failure}"))
     }
 }
