@@ -126,7 +126,7 @@ impl Phase {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowStatus {
-    /// Completed, Failed and, in every final phase, Finished.
+    /// Completed, Failed and, in every final phase, Finished; SpecChanged if something changed that has no effect any more.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -169,6 +169,10 @@ pub struct WorkflowStatus {
     /// How many of the signals of the spec have been sent.
     #[serde(default)]
     pub signals_sent: i32,
+    /// A digest of the input, the steps and the output that it was started with. What of them changes later has no effect, and a condition
+    /// says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_with: Option<String>,
     /// Whether another object started the execution under the same key: then this one only shows it, and cancels nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mirror: bool,

@@ -19,7 +19,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Brings about what is declared, until it is told to stop.
-    Run(cleat_operator::Options),
+    Run(Box<cleat_operator::Options>),
     /// Stops the operator and lets go of everything that waits for it, before it is uninstalled.
     Cleanup(cleat_operator::cleanup::Options),
     /// Runs one workflow and says how it ended.
@@ -46,7 +46,7 @@ async fn main() -> ExitCode {
 async fn done(command: Command) -> anyhow::Result<()> {
     let client = kube::Client::try_default().await.context("there is no way to an API server")?;
     match command {
-        Command::Run(options) => run(client, options).await,
+        Command::Run(options) => run(client, *options).await,
         Command::Cleanup(options) => Ok(cleat_operator::cleanup::cleanup(client, options).await?),
         Command::Test(options) => Ok(cleat_operator::probe::test(client, options).await?),
     }

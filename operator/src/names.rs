@@ -12,6 +12,8 @@ pub mod label {
     pub const GROUP: &str = "cleat.dev/group";
     /// The number of a shard.
     pub const SHARD: &str = "cleat.dev/shard";
+    /// On a Secret: `true` if the steps of any Workflow of its namespace may use it.
+    pub const STEPS: &str = "cleat.dev/steps";
     /// What a program is.
     pub const NAME: &str = "app.kubernetes.io/name";
     /// Who keeps an object.
@@ -63,6 +65,11 @@ pub fn group(cluster: &Cluster, group: &str) -> String {
 /// What there is one of for all runners of a Cluster.
 pub fn runners(cluster: &Cluster) -> String {
     format!("{}-runner", cluster.name_any())
+}
+
+/// The Role by which the runners of a Cluster read Secrets.
+pub fn secret_role(cluster: &str) -> String {
+    format!("{cluster}-runner-secrets")
 }
 
 /// The ServiceAccount. The chart's admission policy knows a runner's Cluster by this name.

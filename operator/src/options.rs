@@ -33,6 +33,9 @@ pub struct Options {
     /// How many statuses of Workflows are written in a second at most.
     #[arg(long, env = "CLEAT_OPERATOR_STATUS_RATE", default_value_t = 50)]
     pub status_rate: u32,
+    /// How often it is looked whether what is kept of executions is what Workflows still show, in seconds.
+    #[arg(long, env = "CLEAT_OPERATOR_SWEEP", default_value = "600", value_parser = seconds)]
+    pub sweep: Duration,
     /// How long the deletion of a Workflow waits for its execution to undo what it did, in seconds.
     #[arg(long, env = "CLEAT_OPERATOR_DELETION_LIMIT", default_value = "300", value_parser = seconds)]
     pub deletion_limit: Duration,
@@ -76,6 +79,7 @@ impl Default for Options {
             default_cluster: None,
             concurrency: 16,
             status_rate: 50,
+            sweep: Duration::from_secs(600),
             deletion_limit: Duration::from_secs(300),
         }
     }

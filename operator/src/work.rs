@@ -27,7 +27,7 @@ use crate::definition::{CronJobs, EntityTypes, WorkflowTypes};
 use crate::error::{chain, pause};
 use crate::names::{OPERATOR, RUNNER, label};
 use crate::runners::{Key, Wake};
-use crate::workflow::{Pace, Workflows};
+use crate::workflow::{Pace, Sweep, Workflows};
 
 /// How often what is counted is shown: Workflows of each type, entities in memory.
 const COUNT: Duration = Duration::from_secs(10);
@@ -112,7 +112,7 @@ fn controllers(
             }),
         )
         .reconcile_on(woken(context, |wake| match wake {
-            Some(Wake::Runners(key)) => vec![reference(&key)],
+            Some(Wake::Runners(key) | Wake::Access(key)) => vec![reference(&key)],
             _ => Vec::new(),
         }));
     let entities = entities
@@ -135,8 +135,10 @@ fn controllers(
 
     let pace = Arc::new(Pace::new(context.options.status_rate));
     let Stores { clusters: c, entities: e, types: t, crons: _, workflows: w } = known;
+    let holds = Sweep { context: context.clone(), clusters: c.clone(), workflows: w.clone() };
     vec![
         sweep(context.clone(), scope.clone(), c.clone(), stop.clone()).boxed(),
+        holds.run(stop.clone()).boxed(),
         start(
             clusters,
             |context| Clusters {
@@ -144,7 +146,8 @@ fn controllers(
                 scope,
                 clusters: c.clone(),
                 entities: e.clone(),
-                workflows: t.clone(),
+                types: t.clone(),
+                workflows: w.clone(),
             },
             context,
             stop,
@@ -335,7 +338,7 @@ fn changed(
         Some(Wake::Any(key)) => select(&known, Some(&key.namespace), |workflow| {
             workflow.spec.cluster_ref.name == key.name && is_unfinished(workflow)
         }),
-        Some(Wake::Runners(_)) => Vec::new(),
+        Some(Wake::Runners(_) | Wake::Access(_)) => Vec::new(),
         None => {
             let all = known.state_filter(|guard| guard.0.as_ref().is_ok_and(is_unfinished));
             all.iter().map(|guard| ObjectRef::from_obj(&**guard)).collect()

@@ -167,6 +167,49 @@ pub enum Problem {
     Database(#[source] Box<Error>),
 }
 
+/// Why runners do not start, in one word each: what a runner says last is what the operator looks for in its pod's last words.
+pub mod reason {
+    /// The database belongs to another Cluster.
+    pub const DATABASE_IN_USE: &str = "DatabaseInUse";
+    /// The database cannot be reached.
+    pub const DATABASE_UNAVAILABLE: &str = "DatabaseUnavailable";
+    /// The database can be reached and does not let this runner in, or do what it has to.
+    pub const DATABASE_REFUSED: &str = "DatabaseRefused";
+    /// A newer release has changed the schema of the database.
+    pub const BINARY_TOO_OLD: &str = "BinaryTooOld";
+    /// The service account lacks rights.
+    pub const NOT_ALLOWED: &str = "NotAllowed";
+    /// The API server cannot be found.
+    pub const NO_API_SERVER: &str = "NoApiServer";
+    /// A variable cannot be used.
+    pub const INVALID_SETTING: &str = "InvalidSetting";
+}
+
+impl Error {
+    /// Why, in one word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Store(store::Error::DatabaseInUse { .. }) => reason::DATABASE_IN_USE,
+            Self::Store(store::Error::TooOld { .. }) => reason::BINARY_TOO_OLD,
+            Self::Store(store::Error::Rejected { .. }) => reason::DATABASE_REFUSED,
+            Self::Store(error) if error.may_pass() => reason::DATABASE_UNAVAILABLE,
+            Self::Store(error) => error.reason(),
+            Self::Preflight { problems } => match problems.first() {
+                Some(Problem::Database(error)) => error.reason(),
+                Some(Problem::Rights(_)) | None => reason::NOT_ALLOWED,
+            },
+            Self::Access(_) => reason::NO_API_SERVER,
+            Self::Setting(_) | Self::Address(_) => reason::INVALID_SETTING,
+            Self::Folder { .. } => "NoFolder",
+            Self::Listen { .. } => "AddressInUse",
+            Self::Part { .. } | Self::Start(_) | Self::Metrics(_) => "NotStarted",
+            Self::Ended { .. } => "PartEnded",
+            Self::Registration(_) => "InvalidDefinition",
+            Self::System(_) => "System",
+        }
+    }
+}
+
 fn told(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
 }
@@ -387,7 +430,7 @@ fn log() -> Result<(), InvalidSetting> {
 
 /// Says what went wrong, with all its causes.
 fn failed(error: &Error) -> ExitCode {
-    tracing::error!("{}", chain(error));
+    tracing::error!(reason = error.reason(), "{}", chain(error));
     ExitCode::FAILURE
 }
 

@@ -1,7 +1,5 @@
 //! The chart renders, and a real API server takes all of it.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Result, ensure};
 use e2e::{ControlPlane, Helm, Kubectl, Options};
 
@@ -113,32 +111,6 @@ async fn a_real_api_server_takes_everything_and_has_nothing_to_say_about_its_pod
         ensure!(taken == sent, "{values}: {taken} of {sent}\n{}", outcome.output);
     }
     running.passed();
-    Ok(())
-}
-
-/// The words of a text that are names of our metrics, without what Prometheus appends to those of histograms.
-fn metrics(text: &str) -> BTreeSet<String> {
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let names = words.filter(|word| word.starts_with("cleat_") || word.starts_with("process_"));
-    names
-        .map(|name| {
-            ["_bucket", "_count", "_sum"].iter().fold(name, |name, end| name.trim_end_matches(end)).to_owned()
-        })
-        .collect()
-}
-
-#[test]
-fn dashboard_and_alerts_ask_for_what_is_really_measured() -> Result<()> {
-    let chart = Helm::chart();
-    let read = |path: &str| std::fs::read_to_string(chart.join(path));
-    let (dashboard, alerts) = (read("files/dashboard.json")?, read("files/alerts.yaml")?);
-    serde_json::from_str::<serde_json::Value>(&dashboard)?;
-    // The page is compared with the runners' registry where that is; the operator's names are where they are registered.
-    let mut known = metrics(&read("../../docs/metrics.md")?);
-    known.extend(metrics(&read("../../operator/src/metrics.rs")?));
-    let asked: BTreeSet<_> = metrics(&dashboard).union(&metrics(&alerts)).cloned().collect();
-    let unknown: Vec<_> = asked.difference(&known).collect();
-    ensure!(asked.len() > 20 && unknown.is_empty(), "nobody measures {unknown:?}");
     Ok(())
 }
 

@@ -5,7 +5,7 @@ pub mod credential;
 mod gateway;
 mod observe;
 mod overlay;
-mod secrets;
+pub mod secrets;
 mod status;
 mod trouble;
 mod validate;
@@ -15,17 +15,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleat_crds::cluster::{Cluster, ClusterStatus};
-use cleat_crds::{EntityType, WorkflowType};
+use cleat_crds::{EntityType, Workflow, WorkflowType};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
+use kube::api::Api;
 use kube::{Resource, ResourceExt};
 
 use self::credential::Credential;
 use self::validate::{Group, Invalid};
 use crate::apply;
 use crate::condition::{Finding, conditions};
-use crate::controller::{Context, Known, Next, Reconcile};
-use crate::error::Error;
+use crate::controller::{Context, Known, Lookup as _, Next, Reconcile};
+use crate::error::{Asked as _, Error};
 use crate::names::annotation;
 use crate::runners::Key;
 
@@ -46,7 +48,9 @@ pub struct Clusters {
     /// Types of entity, which may name Secrets.
     pub entities: Known<EntityType>,
     /// Types of workflow, which may name Secrets.
-    pub workflows: Known<WorkflowType>,
+    pub types: Known<WorkflowType>,
+    /// Workflows, whose own steps may name Secrets.
+    pub workflows: Known<Workflow>,
 }
 
 impl Reconcile for Clusters {
@@ -76,7 +80,7 @@ impl Reconcile for Clusters {
             options: &self.context.options,
             credential: &credential,
             deployments: &before.deployments,
-            secrets: &secrets::named(cluster, &self.entities, &self.workflows),
+            secrets: &self.secrets(cluster).await?,
         });
         let namespace = cluster.namespace().unwrap_or_default();
         for object in objects {
@@ -96,6 +100,25 @@ impl Reconcile for Clusters {
 }
 
 impl Clusters {
+    /// The names of the Secrets that runners have to read.
+    async fn secrets(&self, cluster: &Cluster) -> Result<BTreeSet<String>, Error> {
+        // Before all are known, runners would lose what they need.
+        self.entities.loaded().await;
+        self.types.loaded().await;
+        self.workflows.loaded().await;
+        let mut names = secrets::named(cluster, &self.entities, &self.types);
+        let namespace = cluster.namespace().unwrap_or_default();
+        let api: Api<Secret> = Api::namespaced(self.context.client.clone(), &namespace);
+        for name in secrets::running(cluster, &self.workflows) {
+            let found =
+                api.get_metadata_opt(&name).await.asked(|| format!("show Secret {namespace}/{name}"))?;
+            if found.is_some_and(|found| secrets::is_lent(&found)) {
+                names.insert(name);
+            }
+        }
+        Ok(names)
+    }
+
     /// Says how the Cluster is doing.
     async fn update(
         &self,

@@ -1,4 +1,4 @@
-//! The Secrets that definitions name, which their runners may read.
+//! The Secrets that definitions name, and Workflows with steps of their own while they run, which their runners may read.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,45 @@ use cleat_crds::cluster::Cluster;
 use cleat_crds::entity_type::{Handler, Http};
 use cleat_crds::http::{Auth, Headers, Tls, Value};
 use cleat_crds::step::{Compensation, Request};
-use cleat_crds::{EntityType, Steps, WorkflowType};
+use cleat_crds::{EntityType, Steps, Workflow, WorkflowType};
 use kube::ResourceExt;
+use kube::core::DeserializeGuard;
 
 use crate::controller::{Known, Lookup};
+use crate::names::label;
+
+/// The names of the Secrets that the steps of a Workflow name, if it has any of its own.
+pub fn of(workflow: &Workflow) -> BTreeSet<String> {
+    let mut names = Names::default();
+    workflow.spec.steps.iter().for_each(|steps| names.steps(steps));
+    names.0
+}
+
+/// Whether the steps of any Workflow may use a Secret. Whoever may start Workflows need not be allowed to read Secrets, so it takes somebody
+/// who may write this one to say so.
+pub fn is_lent(secret: &impl ResourceExt) -> bool {
+    secret.labels().get(label::STEPS).is_some_and(|value| value == "true")
+}
+
+/// The names of the Secrets that the Workflows of a Cluster name that have not ended.
+pub fn running(cluster: &Cluster, workflows: &Known<Workflow>) -> BTreeSet<String> {
+    let (namespace, name) = (cluster.namespace(), cluster.name_any());
+    let of_cluster = |guard: &DeserializeGuard<Workflow>| {
+        guard.0.as_ref().is_ok_and(|workflow| {
+            workflow.namespace() == namespace
+                && workflow.spec.cluster_ref.name == name
+                && workflow.status.as_ref().is_none_or(|status| !status.phase.is_final())
+        })
+    };
+    let unfinished = workflows.state_filter(of_cluster);
+    unfinished.iter().filter_map(|guard| guard.0.as_ref().ok()).flat_map(of).collect()
+}
 
 /// The names of the Secrets that the definitions of a Cluster name.
 pub fn named(
     cluster: &Cluster,
     entities: &Known<EntityType>,
-    workflows: &Known<WorkflowType>,
+    types: &Known<WorkflowType>,
 ) -> BTreeSet<String> {
     let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     let mut names = Names::default();
@@ -32,7 +61,7 @@ pub fn named(
                 .for_each(|http| names.service(http));
         }
     }
-    for workflow in workflows.in_namespace(&namespace) {
+    for workflow in types.in_namespace(&namespace) {
         if workflow.spec.cluster_ref.name == name {
             names.steps(&workflow.spec.steps);
         }

@@ -104,7 +104,11 @@ fn what_keeps_pods_from_running_is_said() {
     let waiting = |reason: &str| json!({"waiting": {"reason": reason, "message": "m"}});
     assert_eq!(state(waiting("ImagePullBackOff"), ""), is("True", "ImagePullFailed"));
     assert_eq!(state(waiting("CrashLoopBackOff"), "x\nboom\n"), is("True", "RunnersFailing"));
-    assert_eq!(state(waiting("CrashLoopBackOff"), "error: DatabaseInUse"), is("True", "DatabaseInUse"));
+    // What a runner says last is what is looked for.
+    let owner = "u-1".to_owned();
+    let in_use = cleat_runner::runner::Error::Store(cleat_runner::store::Error::DatabaseInUse { owner });
+    let words = format!("{{\"level\":\"ERROR\",\"fields\":{{\"reason\":\"{}\"}}}}\n", in_use.reason());
+    assert_eq!(state(waiting("CrashLoopBackOff"), &words), is("True", "DatabaseInUse"));
     assert_eq!(state(waiting("ContainerCreating"), ""), is("False", "AsExpected"));
 }
 

@@ -1,5 +1,6 @@
 //! Why pods do not run, as a person would find out.
 
+use cleat_runner::runner::reason;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
@@ -14,15 +15,22 @@ pub struct Trouble {
     pub message: String,
 }
 
-/// What runners say of their database when they give up, and what to do about it.
-const DATABASE: [(&str, &str); 4] = [
-    ("DatabaseInUse", "another Cluster uses this database: give each Cluster one of its own"),
+/// What runners say when they give up, and what to do about it.
+const LAST_WORDS: [(&str, &str); 5] = [
+    (reason::DATABASE_IN_USE, "another Cluster uses this database: give each Cluster one of its own"),
     (
-        "DatabaseUnreachable",
+        reason::DATABASE_UNAVAILABLE,
         "runners cannot reach the database: check the URL in the Secret, and the database itself",
     ),
-    ("DatabaseRefused", "the database does not let runners in: check user and password in the Secret"),
-    ("SchemaTooNew", "the database was used by a newer release: run that one, or a newer one"),
+    (
+        reason::DATABASE_REFUSED,
+        "the database does not let runners in: check user, password and rights, and the URL in the Secret",
+    ),
+    (reason::BINARY_TOO_OLD, "the database was used by a newer release: run that one, or a newer one"),
+    (
+        reason::NOT_ALLOWED,
+        "runners may not do what they have to in Kubernetes: see their logs for the Role to change",
+    ),
 ];
 
 /// The first trouble that pods tell of.
@@ -70,7 +78,7 @@ fn crashed(pod: &Pod, status: &ContainerStatus) -> Trouble {
     let now = status.state.as_ref().and_then(|state| state.terminated.as_ref());
     let terminated = now.or_else(|| status.last_state.as_ref().and_then(|state| state.terminated.as_ref()));
     let words = terminated.and_then(|terminated| terminated.message.as_deref()).unwrap_or_default();
-    if let Some((reason, advice)) = DATABASE.iter().find(|(reason, _)| words.contains(reason)) {
+    if let Some((reason, advice)) = LAST_WORDS.iter().find(|(reason, _)| words.contains(reason)) {
         return Trouble { reason: (*reason).to_owned(), message: (*advice).to_owned() };
     }
     let last = words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");

@@ -59,6 +59,8 @@ pub enum Wake {
     Changed(Key, Arc<[Execution]>),
     /// Any execution may have changed.
     Any(Key),
+    /// What runners of a Cluster have to read has changed: an execution with steps of its own begins, or has ended.
+    Access(Key),
 }
 
 /// How many wakes may wait for a controller. One that is further behind looks at everything.
@@ -114,6 +116,12 @@ impl Runners {
         self.0.fleets.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
+    /// Wakes controllers.
+    pub fn wake(&self, wake: Wake) {
+        // Nobody to wake is no trouble.
+        let _ = self.0.wakes.send(wake);
+    }
+
     /// What wakes controllers, from now on.
     pub fn wakes(&self) -> broadcast::Receiver<Wake> {
         self.0.wakes.subscribe()
@@ -156,6 +164,49 @@ impl Runners {
             async move { admin.tell_execution(request).await }
         });
         told.await.map(drop)
+    }
+
+    /// Keeps executions from being forgotten.
+    ///
+    /// # Errors
+    /// [`Error`] if no runner did.
+    pub async fn hold(&self, key: &Key, holds: Vec<v1::ExecutionHold>) -> Result<(), Error> {
+        let request = v1::HoldExecutionsRequest { holds };
+        let told = self.ask(key, |mut admin| {
+            let request = request.clone();
+            async move { admin.hold_executions(request).await }
+        });
+        told.await.map(drop)
+    }
+
+    /// Lets go of executions.
+    ///
+    /// # Errors
+    /// [`Error`] if no runner did.
+    pub async fn release(&self, key: &Key, holds: Vec<v1::ExecutionHold>) -> Result<(), Error> {
+        let request = v1::ReleaseExecutionsRequest { holds };
+        let told = self.ask(key, |mut admin| {
+            let request = request.clone();
+            async move { admin.release_executions(request).await }
+        });
+        told.await.map(drop)
+    }
+
+    /// A page of who holds what, after a given one; none after the last.
+    ///
+    /// # Errors
+    /// [`Error`] if no runner can tell.
+    pub async fn holds(
+        &self,
+        key: &Key,
+        after: Option<v1::ExecutionHold>,
+    ) -> Result<Vec<v1::ExecutionHold>, Error> {
+        let request = v1::ListHoldsRequest { after, limit: 0 };
+        let listed = self.ask(key, |mut admin| {
+            let request = request.clone();
+            async move { admin.list_holds(request).await }
+        });
+        listed.await.map(|listed| listed.holds)
     }
 
     /// What is known of an execution. Questions that come at the same time are asked together.

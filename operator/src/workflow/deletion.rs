@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use cleat_crds::Workflow;
 use cleat_crds::workflow::Phase;
+use cleat_proto::v1;
 use cleat_proto::v1::tell_execution_request::{Cancel, What};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 
-use super::{MISSING, Workflows, execution, status};
+use super::{MISSING, Workflows, execution, holds, status};
 use crate::controller::Next;
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::names::FINALIZER;
 use crate::runners::{self, Described, Execution, Key};
 
@@ -32,6 +33,7 @@ impl Workflows {
         if left.is_zero() {
             let note = format!("execution {} had not undone everything when its time was over", execution.id);
             self.context.tell(workflow, true, "NotUndone", "Delete", note).await;
+            self.release(workflow, key, &execution).await;
             self.let_go(workflow).await?;
             return Ok(Next::Change);
         }
@@ -46,6 +48,7 @@ impl Workflows {
                 let status = status::reported(workflow, &report, before);
                 self.write(workflow, &status).await?;
                 if status.phase.is_final() {
+                    self.release(workflow, key, &execution).await;
                     self.let_go(workflow).await?;
                     return Ok(Next::Change);
                 }
@@ -62,6 +65,14 @@ impl Workflows {
 }
 
 impl Workflows {
+    /// Lets go of the execution before its object goes. If that cannot be done now, the sweep does it.
+    async fn release(&self, workflow: &Workflow, key: &Key, execution: &Execution) {
+        let hold = v1::ExecutionHold { execution: Some(execution.into()), holder: holds::holder(workflow) };
+        if let Err(error) = self.context.runners.release(key, vec![hold]).await {
+            tracing::debug!(error = chain(&error), "an execution is let go later");
+        }
+    }
+
     /// The execution of an attempt to start it whose outcome was never written down, if it is not another object's.
     fn attempted(&self, workflow: &Workflow) -> Option<Execution> {
         let id = cleat_runner::workflow::Key::Hashed(status::key_of(workflow)).id();

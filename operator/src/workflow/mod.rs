@@ -3,10 +3,13 @@
 //! # Guarantees
 //! - One object starts one execution: its key is the object's UID, or what the object says. It is started only while the status has no
 //!   id and no final phase, so neither a retry, a re-list nor a restored object starts a second one.
+//! - The execution is kept for as long as the object is there, see [`Sweep`].
 //! - The finalizer is there before the execution is, and only while it runs. It is taken off when the execution has ended, when the
 //!   Cluster is gone, and when the time for it has passed.
 
+mod change;
 mod deletion;
+mod holds;
 mod pace;
 mod starting;
 mod status;
@@ -17,6 +20,7 @@ use std::time::Duration;
 use cleat_crds::workflow::{Phase, WorkflowStatus};
 use cleat_crds::{Cluster, Workflow};
 use cleat_proto::v1::tell_execution_request::{Cancel, Resume, Signal, Suspend, What};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Resource, ResourceExt};
@@ -24,11 +28,13 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::apply;
+use crate::cluster::secrets;
 use crate::controller::{Context, Known, Lookup, Next, Reconcile};
 use crate::error::{Asked, Error};
 use crate::names::FINALIZER;
-use crate::runners::{self, Described, Execution, Key};
+use crate::runners::{self, Described, Execution, Key, Wake};
 
+pub use holds::Sweep;
 pub use pace::Pace;
 
 /// How long to wait for runners or a type that is not there.
@@ -54,8 +60,7 @@ impl Reconcile for Workflows {
     async fn reconcile(&self, workflow: &Arc<Workflow>) -> Result<Next, Error> {
         // Before they are known, every Cluster would be missing.
         self.clusters.loaded().await;
-        let namespace = workflow.namespace().unwrap_or_default();
-        let key = Key { namespace, name: workflow.spec.cluster_ref.name.clone() };
+        let key = key_of(workflow);
         let cluster = self.clusters.find_one(&key.namespace, &key.name);
         let cluster = cluster.filter(|cluster| cluster.meta().deletion_timestamp.is_none());
         let status = workflow.status.clone().unwrap_or_default();
@@ -63,6 +68,9 @@ impl Reconcile for Workflows {
             return self.delete(workflow, &key, cluster.is_some()).await;
         }
         if status.phase.is_final() {
+            let status = status::compared(workflow, status);
+            self.warn(workflow, &status).await;
+            self.write(workflow, &status).await?;
             self.let_go(workflow).await?;
             return self.expire(workflow, &status).await;
         }
@@ -82,6 +90,7 @@ impl Workflows {
         execution: &Execution,
         mut status: WorkflowStatus,
     ) -> Result<Next, Error> {
+        status.started_with.get_or_insert_with(|| change::digest(&workflow.spec));
         self.instruct(workflow, key, execution, &mut status).await?;
         let status = match self.context.runners.describe(key, execution).await {
             Ok(Described::Report(report)) => status::reported(workflow, &report, status),
@@ -139,6 +148,7 @@ impl Workflows {
 
     /// Writes the status, and sees to what follows from it.
     async fn show(&self, workflow: &Workflow, status: &WorkflowStatus) -> Result<Next, Error> {
+        self.warn(workflow, status).await;
         self.write(workflow, status).await?;
         if !status.phase.is_final() {
             return Ok(Next::Change);
@@ -152,9 +162,25 @@ impl Workflows {
             self.context
                 .tell(workflow, warn, &reason[..reason.floor_char_boundary(128)], "Finish", note)
                 .await;
+            if !secrets::of(workflow).is_empty() {
+                // What only this one had to read need not be read any more.
+                self.context.runners.wake(Wake::Access(key_of(workflow)));
+            }
         }
         self.let_go(workflow).await?;
         self.expire(workflow, status).await
+    }
+
+    /// Tells people once that what they have changed has no effect.
+    async fn warn(&self, workflow: &Workflow, status: &WorkflowStatus) {
+        let told = |status: &WorkflowStatus| {
+            let changed = |condition: &&Condition| condition.type_ == change::CHANGED;
+            status.conditions.iter().find(changed).map(|condition| condition.message.clone())
+        };
+        let now = told(status).filter(|now| workflow.status.as_ref().and_then(told).as_ref() != Some(now));
+        if let Some(note) = now {
+            self.context.tell(workflow, true, change::CHANGED, "Ignore", note).await;
+        }
     }
 
     async fn write(&self, workflow: &Workflow, status: &WorkflowStatus) -> Result<(), Error> {
@@ -220,6 +246,12 @@ impl Workflows {
     fn api(&self, workflow: &Workflow) -> Api<Workflow> {
         Api::namespaced(self.context.client.clone(), &workflow.namespace().unwrap_or_default())
     }
+}
+
+/// The Cluster of a Workflow.
+fn key_of(workflow: &Workflow) -> Key {
+    let namespace = workflow.namespace().unwrap_or_default();
+    Key { namespace, name: workflow.spec.cluster_ref.name.clone() }
 }
 
 /// Whether the finalizer is among them.

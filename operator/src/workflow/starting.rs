@@ -1,20 +1,29 @@
 //! Starting executions.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use cleat_crds::Workflow;
 use cleat_crds::workflow::{Phase, WorkflowStatus};
 use cleat_proto::v1;
 use cleat_runner::steps::{self, Definition, INLINE};
+use k8s_openapi::api::rbac::v1::Role;
 use kube::ResourceExt;
+use kube::api::Api;
 
 use super::status::{self, key_of, type_of};
-use super::{MISSING, Workflows, execution};
+use super::{MISSING, Workflows, execution, holds};
+use crate::cluster::secrets;
 use crate::controller::{Lookup, Next};
-use crate::error::Error;
-use crate::names::FINALIZER;
-use crate::runners::{self, Key};
+use crate::error::{Asked, Error};
+use crate::names::{self, FINALIZER};
+use crate::runners::{self, Key, Wake};
 
 /// The largest input, in bytes of JSON.
 const INPUT: usize = 256 << 10;
+
+/// How soon it is looked whether runners may read what they have to.
+const GRANT: Duration = Duration::from_secs(1);
 
 /// Why a Workflow is not started.
 struct Not {
@@ -29,6 +38,16 @@ impl Workflows {
         if let Some(Not { phase, reason, message }) = against(workflow, cluster) {
             let status = status::without(workflow, phase, reason, &message);
             return self.show(workflow, &status).await;
+        }
+        if let Some(secret) = self.unreadable(workflow, key).await? {
+            self.context.runners.wake(Wake::Access(key.clone()));
+            let message = format!(
+                "its steps name Secret {secret}, which runners may not read: if steps may use it, give it the label {}=true",
+                names::label::STEPS
+            );
+            let next = self.wait(workflow, "SecretNotReadable", &message).await?;
+            // If it has the label, it takes a moment only.
+            return Ok(if workflow.status.is_none() { Next::After(GRANT) } else { next });
         }
         // Whoever deletes the object from here on cancels the execution.
         let tried = workflow.finalizers().iter().any(|name| name == FINALIZER);
@@ -56,6 +75,21 @@ impl Workflows {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// A Secret that the steps of a Workflow name and that the runners of its Cluster may not read yet.
+    async fn unreadable(&self, workflow: &Workflow, key: &Key) -> Result<Option<String>, Error> {
+        let named = secrets::of(workflow);
+        if named.is_empty() {
+            return Ok(None);
+        }
+        let roles: Api<Role> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let name = names::secret_role(&key.name);
+        let role = roles.get_opt(&name).await.asked(|| format!("show Role {}/{name}", key.namespace))?;
+        let rules = role.and_then(|role| role.rules).unwrap_or_default();
+        let readable: BTreeSet<_> =
+            rules.into_iter().filter_map(|rule| rule.resource_names).flatten().collect();
+        Ok(named.difference(&readable).next().cloned())
     }
 
     async fn started(
@@ -159,6 +193,7 @@ fn request(workflow: &Workflow) -> Result<v1::StartExecutionRequest, Error> {
         input: spec.input.as_ref().map(|input| input.0.to_string()).unwrap_or_default(),
         timeout_ms: spec.timeout.map(|timeout| i64::try_from(timeout.get().as_millis()).unwrap_or(i64::MAX)),
         definition,
+        holder: holds::holder(workflow),
     })
 }
 

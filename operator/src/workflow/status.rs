@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 
+use super::change;
 use crate::condition::{Finding, conditions};
 use crate::runners::{Report, StepReport};
 
@@ -71,6 +72,16 @@ pub fn reported(workflow: &Workflow, report: &Report, before: WorkflowStatus) ->
     status
 }
 
+/// The status of a Workflow that has ended, with what is to be said of its spec now.
+pub fn compared(workflow: &Workflow, mut status: WorkflowStatus) -> WorkflowStatus {
+    let others = status.conditions.iter().filter(|condition| condition.type_ != change::CHANGED);
+    let mut now: Vec<_> = others.cloned().collect();
+    let changed = change::finding(workflow, &status).into_iter().collect();
+    now.extend(conditions(&status.conditions, changed, workflow.meta().generation, Timestamp::now()));
+    status.conditions = now;
+    status
+}
+
 /// Shows the output, if it is small enough. What the condition says about it.
 fn output(status: &mut WorkflowStatus, output: Option<&Value>) -> String {
     let Some(output) = output else { return String::new() };
@@ -90,7 +101,7 @@ fn finish(workflow: &Workflow, mut status: WorkflowStatus, reason: &str, message
     let before = workflow.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let phase = status.phase;
     let reason = word(reason, phase);
-    let findings = if phase.is_final() {
+    let mut findings = if phase.is_final() {
         let is = |type_, holds| Finding {
             type_,
             holds: Some(holds),
@@ -105,6 +116,7 @@ fn finish(workflow: &Workflow, mut status: WorkflowStatus, reason: &str, message
     } else {
         vec![Finding::no("Finished", reason, message)]
     };
+    findings.extend(change::finding(workflow, &status));
     let generation = workflow.meta().generation;
     status.conditions = conditions(&before, findings, generation, Timestamp::now());
     status.observed_generation = generation;

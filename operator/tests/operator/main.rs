@@ -3,9 +3,12 @@
 
 mod clusters;
 mod definitions;
+mod holding;
 mod hooks;
 mod leading;
+mod monitoring;
 #[path = "../../../runner/tests/nodes/mod.rs"]
 mod nodes;
 mod rig;
+mod scope;
 mod workflows;

@@ -10,9 +10,10 @@ use cleat_runner::admin::{self, Definitions, Server};
 use cleat_runner::transport::SharedToken;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, Resource};
 use serde::Serialize;
@@ -38,8 +39,13 @@ pub struct Rig {
 impl Rig {
     /// An API server with the kinds, and an operator.
     pub async fn new() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    /// The same with an operator that is run so.
+    pub async fn with(options: Options) -> Self {
         let mut rig = Self::bare().await;
-        rig.operate(Options::default());
+        rig.operate(options);
         rig
     }
 
@@ -110,6 +116,24 @@ impl Rig {
                 return found;
             }
             assert!(began.elapsed() < PATIENCE, "never {what}: {seen:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until there is an Event with a reason about an object, and gives what it says.
+    pub async fn event(&self, name: &str, reason: &str) -> String {
+        let events = self.api::<Event>();
+        let began = tokio::time::Instant::now();
+        loop {
+            let seen = events.list(&ListParams::default()).await.unwrap().items;
+            let about = |event: &&Event| {
+                event.reason.as_deref() == Some(reason)
+                    && event.regarding.as_ref().and_then(|of| of.name.as_deref()) == Some(name)
+            };
+            if let Some(event) = seen.iter().find(about) {
+                return event.note.clone().unwrap_or_default();
+            }
+            assert!(began.elapsed() < PATIENCE, "no Event {reason} about {name}: {seen:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

@@ -32,15 +32,19 @@ impl Parcel {
     }
 }
 
-struct House {
-    rig: Rig,
-    world: World,
-    runner: Runner,
-    served: Served,
+pub struct House {
+    pub rig: Rig,
+    pub world: World,
+    pub runner: Runner,
+    pub served: Served,
 }
 
 async fn house() -> House {
-    let rig = Rig::new().await;
+    house_with(Options::default()).await
+}
+
+pub async fn house_with(options: Options) -> House {
+    let rig = Rig::with(options).await;
     rig.cluster(1).await;
     let world = World::new().await;
     let runner = world.start("r1").await;
@@ -50,15 +54,15 @@ async fn house() -> House {
     House { rig, world, runner, served }
 }
 
-fn phase(wanted: Phase) -> impl Fn(&Workflow) -> Option<Workflow> {
+pub fn phase(wanted: Phase) -> impl Fn(&Workflow) -> Option<Workflow> {
     move |one| (one.status.as_ref()?.phase == wanted).then(|| one.clone())
 }
 
-async fn patch(rig: &Rig, name: &str, patch: Value) {
+pub async fn patch(rig: &Rig, name: &str, patch: Value) {
     rig.api::<Workflow>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-async fn gone(rig: &Rig, name: &str) {
+pub async fn gone(rig: &Rig, name: &str) {
     let began = tokio::time::Instant::now();
     while rig.api::<Workflow>().get_opt(name).await.unwrap().is_some() {
         assert!(began.elapsed() < PATIENCE, "{name} stays");

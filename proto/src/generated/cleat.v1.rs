@@ -184,6 +184,9 @@ pub struct StartExecutionRequest {
     /// The spec of a WorkflowType as JSON, if the steps are inline.
     #[prost(string, tag = "5")]
     pub definition: ::prost::alloc::string::String,
+    /// Who holds the execution from before it begins; see HoldExecutions. Empty for nobody; else there has to be a key.
+    #[prost(string, tag = "6")]
+    pub holder: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StartExecutionResponse {
@@ -304,6 +307,45 @@ pub mod execution_report {
         #[prost(message, tag = "4")]
         Failed(Failed),
     }
+}
+/// Somebody who holds an execution.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExecutionHold {
+    #[prost(message, optional, tag = "1")]
+    pub execution: ::core::option::Option<ExecutionRef>,
+    /// In words of its own; several may hold one execution.
+    #[prost(string, tag = "2")]
+    pub holder: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HoldExecutionsRequest {
+    /// At most 500.
+    #[prost(message, repeated, tag = "1")]
+    pub holds: ::prost::alloc::vec::Vec<ExecutionHold>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HoldExecutionsResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReleaseExecutionsRequest {
+    /// At most 500.
+    #[prost(message, repeated, tag = "1")]
+    pub holds: ::prost::alloc::vec::Vec<ExecutionHold>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseExecutionsResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListHoldsRequest {
+    /// Only those after this one; from the first if there is none.
+    #[prost(message, optional, tag = "1")]
+    pub after: ::core::option::Option<ExecutionHold>,
+    /// At most so many, and never more than 1,000; 0 for the most.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListHoldsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub holds: ::prost::alloc::vec::Vec<ExecutionHold>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FollowExecutionsRequest {
@@ -685,6 +727,78 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("cleat.v1.Admin", "DescribeExecutions"));
             self.inner.unary(req, path, codec).await
         }
+        /// Keeps executions from being forgotten, however long ago they ended, until whoever holds them lets go. What is held already stays so.
+        pub async fn hold_executions(
+            &mut self,
+            request: impl tonic::IntoRequest<super::HoldExecutionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::HoldExecutionsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/cleat.v1.Admin/HoldExecutions",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("cleat.v1.Admin", "HoldExecutions"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lets go of executions, whether they are held or not.
+        pub async fn release_executions(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReleaseExecutionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReleaseExecutionsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/cleat.v1.Admin/ReleaseExecutions",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("cleat.v1.Admin", "ReleaseExecutions"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Who holds what, in an order that does not change.
+        pub async fn list_holds(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListHoldsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListHoldsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/cleat.v1.Admin/ListHolds");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("cleat.v1.Admin", "ListHolds"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Which executions of the runner's own shards have changed, from the first message on. What changes often is told once in a
         /// while, so it has to be described to be known.
         pub async fn follow_executions(
@@ -858,6 +972,30 @@ pub mod admin_server {
             request: tonic::Request<super::DescribeExecutionsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::DescribeExecutionsResponse>,
+            tonic::Status,
+        >;
+        /// Keeps executions from being forgotten, however long ago they ended, until whoever holds them lets go. What is held already stays so.
+        async fn hold_executions(
+            &self,
+            request: tonic::Request<super::HoldExecutionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::HoldExecutionsResponse>,
+            tonic::Status,
+        >;
+        /// Lets go of executions, whether they are held or not.
+        async fn release_executions(
+            &self,
+            request: tonic::Request<super::ReleaseExecutionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReleaseExecutionsResponse>,
+            tonic::Status,
+        >;
+        /// Who holds what, in an order that does not change.
+        async fn list_holds(
+            &self,
+            request: tonic::Request<super::ListHoldsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListHoldsResponse>,
             tonic::Status,
         >;
         /// Server streaming response type for the FollowExecutions method.
@@ -1155,6 +1293,139 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DescribeExecutionsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/cleat.v1.Admin/HoldExecutions" => {
+                    #[allow(non_camel_case_types)]
+                    struct HoldExecutionsSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::HoldExecutionsRequest>
+                    for HoldExecutionsSvc<T> {
+                        type Response = super::HoldExecutionsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::HoldExecutionsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::hold_executions(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = HoldExecutionsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/cleat.v1.Admin/ReleaseExecutions" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReleaseExecutionsSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ReleaseExecutionsRequest>
+                    for ReleaseExecutionsSvc<T> {
+                        type Response = super::ReleaseExecutionsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReleaseExecutionsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::release_executions(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReleaseExecutionsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/cleat.v1.Admin/ListHolds" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListHoldsSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ListHoldsRequest>
+                    for ListHoldsSvc<T> {
+                        type Response = super::ListHoldsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListHoldsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_holds(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListHoldsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

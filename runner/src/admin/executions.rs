@@ -52,6 +52,11 @@ impl Service {
             Some(Err(_)) => return Err(invalid("timeout_ms", "it is negative")),
         };
         let key = (!start.key.is_empty()).then_some(Key::Hashed(start.key));
+        if !start.holder.is_empty() {
+            let key = key.as_ref().ok_or_else(|| invalid("key", "an execution that is held has one"))?;
+            // Before it begins, so that there is no moment at which it could be forgotten.
+            self.held(&workflow, &key.id(), start.holder).await?;
+        }
         let terms = Terms { key, timeout, definition, ..Terms::default() };
         let executions = self.executions(&workflow)?;
         let (id, started) = executions.start(&input, &terms).await.map_err(|error| entity(&error))?;

@@ -14,6 +14,7 @@
 mod definitions;
 mod executions;
 mod follow;
+mod holds;
 mod plain;
 mod process;
 mod refusal;

@@ -70,6 +70,29 @@ impl Admin for Service {
         Ok(Response::new(self.describe(request.into_inner()).await?))
     }
 
+    async fn hold_executions(
+        &self,
+        request: Request<v1::HoldExecutionsRequest>,
+    ) -> Result<Response<v1::HoldExecutionsResponse>, Status> {
+        self.hold(request.into_inner()).await?;
+        Ok(Response::new(v1::HoldExecutionsResponse {}))
+    }
+
+    async fn release_executions(
+        &self,
+        request: Request<v1::ReleaseExecutionsRequest>,
+    ) -> Result<Response<v1::ReleaseExecutionsResponse>, Status> {
+        self.release(request.into_inner()).await?;
+        Ok(Response::new(v1::ReleaseExecutionsResponse {}))
+    }
+
+    async fn list_holds(
+        &self,
+        request: Request<v1::ListHoldsRequest>,
+    ) -> Result<Response<v1::ListHoldsResponse>, Status> {
+        Ok(Response::new(self.holds(request.into_inner()).await?))
+    }
+
     async fn follow_executions(
         &self,
         request: Request<v1::FollowExecutionsRequest>,

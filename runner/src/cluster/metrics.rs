@@ -1,15 +1,21 @@
 //! What is counted when Prometheus asks, instead of on every change.
 
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, IntGaugeVec, Opts, Registry};
 
 use super::node::Inner;
+use crate::shard::ShardMap;
+use crate::store::Tally;
 
 /// The states of a stream to a peer, each of which is always shown.
 const STREAMS: [&str; 6] = ["connecting", "connected", "refused", "lost", "denied", "closed"];
+
+/// How often executions are counted at most: that asks the database, also if somebody scrapes every second.
+const COUNT: Duration = Duration::from_secs(30);
 
 /// Looks at a node. It shows nothing any more once that is gone.
 pub(super) struct Census {
@@ -17,6 +23,14 @@ pub(super) struct Census {
     gauges: Gauges,
     /// One look at a time: they write to the same gauges.
     looking: Mutex<()>,
+    counted: Arc<Mutex<Counted>>,
+}
+
+/// How many executions had not ended when they were last counted.
+#[derive(Default)]
+struct Counted {
+    begun: Option<Instant>,
+    tallies: Vec<Tally>,
 }
 
 struct Gauges {
@@ -25,6 +39,7 @@ struct Gauges {
     open: IntGaugeVec,
     oldest: GaugeVec,
     executions: IntGaugeVec,
+    unfinished: IntGaugeVec,
     streams: IntGaugeVec,
 }
 
@@ -48,14 +63,22 @@ impl Census {
                 &["group"],
             )?,
             executions: gauges("cleat_executions_resident", "Executions in memory, by type.", "type")?,
+            unfinished: IntGaugeVec::new(
+                Opts::new(
+                    "cleat_executions",
+                    "Executions of the shards served here that have not ended, in memory or not, by group and phase.",
+                ),
+                &["group", "phase"],
+            )?,
             streams: gauges("cleat_peer_streams", "Streams to other runners, by state.", "state")?,
         };
-        registry.register(Box::new(Self { node, gauges, looking: Mutex::default() }))
+        let (looking, counted) = (Mutex::default(), Arc::default());
+        registry.register(Box::new(Self { node, gauges, looking, counted }))
     }
 
     fn look(&self) {
-        let Gauges { entities, waiting, open, oldest, executions, streams } = &self.gauges;
-        for gauges in [entities, waiting, open, executions, streams] {
+        let Gauges { entities, waiting, open, oldest, executions, unfinished, streams } = &self.gauges;
+        for gauges in [entities, waiting, open, executions, unfinished, streams] {
             gauges.reset();
         }
         oldest.reset();
@@ -72,6 +95,10 @@ impl Census {
         for served in node.workflows.types() {
             executions.with_label_values(&[served.entity_type.as_str()]).set(count(served.active));
         }
+        for tally in self.counted(&node) {
+            let labels = &[tally.group.as_str(), tally.phase.as_str()];
+            unfinished.with_label_values(labels).set(i64::try_from(tally.count).unwrap_or(i64::MAX));
+        }
         let health = node.peers.healths();
         for state in STREAMS {
             let so = health.iter().filter(|health| health.as_str() == state).count();
@@ -80,21 +107,52 @@ impl Census {
     }
 }
 
+impl Census {
+    /// What was last counted. If that is a while ago, it is counted anew, for whoever asks next.
+    fn counted(&self, node: &Inner) -> Vec<Tally> {
+        let mut counted = lock(&self.counted);
+        let due = counted.begun.is_none_or(|begun| begun.elapsed() >= COUNT);
+        if let (true, Ok(runtime)) = (due, tokio::runtime::Handle::try_current()) {
+            counted.begun = Some(Instant::now());
+            let (host, counts) = (node.host.clone(), Arc::clone(&self.counted));
+            runtime.spawn(async move {
+                let maps = host.store().maps().iter();
+                let served: Vec<_> =
+                    maps.flat_map(ShardMap::ids).filter(|shard| host.serves(shard)).collect();
+                match host.store().unfinished_executions(&served).await {
+                    Ok(tallies) => lock(&counts).tallies = tallies,
+                    Err(error) => {
+                        tracing::debug!(
+                            error = &error as &dyn std::error::Error,
+                            "executions are not counted"
+                        )
+                    }
+                }
+            });
+        }
+        counted.tallies.clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Collector for Census {
     fn desc(&self) -> Vec<&Desc> {
-        let Gauges { entities, waiting, open, oldest, executions, streams } = &self.gauges;
-        let mut all: Vec<&Desc> =
-            [entities, waiting, open, executions, streams].into_iter().flat_map(Collector::desc).collect();
+        let Gauges { entities, waiting, open, oldest, executions, unfinished, streams } = &self.gauges;
+        let some = [entities, waiting, open, executions, unfinished, streams];
+        let mut all: Vec<&Desc> = some.into_iter().flat_map(Collector::desc).collect();
         all.extend(oldest.desc());
         all
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let _alone = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = lock(&self.looking);
         self.look();
-        let Gauges { entities, waiting, open, oldest, executions, streams } = &self.gauges;
-        let mut all: Vec<MetricFamily> =
-            [entities, waiting, open, executions, streams].into_iter().flat_map(Collector::collect).collect();
+        let Gauges { entities, waiting, open, oldest, executions, unfinished, streams } = &self.gauges;
+        let some = [entities, waiting, open, executions, unfinished, streams];
+        let mut all: Vec<MetricFamily> = some.into_iter().flat_map(Collector::collect).collect();
         all.extend(oldest.collect());
         all
     }

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use cleat_crds::InvalidDuration;
+
 use super::Secret;
 use crate::shard::GroupName;
+use crate::transport::{Address, InvalidAddress};
 
 /// A variable of the environment that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -125,18 +129,29 @@ pub(super) fn groups(text: &str, shards: u16) -> Result<Vec<(GroupName, u16)>, S
     Ok(groups)
 }
 
-/// `500ms`, `5s`, `2m`, `24h`.
-pub(crate) fn duration(text: &str) -> Result<Duration, &'static str> {
-    const WRONG: &str = "a duration is a number with ms, s, m or h, such as 500ms or 24h";
-    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or(WRONG)?;
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| WRONG)?;
-    let seconds = |each: u64| number.checked_mul(each).map(Duration::from_secs).ok_or("that is too long");
-    match unit {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" => seconds(1),
-        "m" => seconds(60),
-        "h" => seconds(3600),
-        _ => Err(WRONG),
+/// `500ms`, `5s`, `2m`, `24h`, `1h30m`: as in custom resources.
+pub(crate) fn duration(text: &str) -> Result<Duration, InvalidDuration> {
+    text.parse::<cleat_crds::Duration>().map(cleat_crds::Duration::get)
+}
+
+/// A host and a port. The address of a pod may be one of IPv6, which comes without the brackets that belong around it.
+pub(super) fn address(text: &str) -> Result<Address, InvalidAddress> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => Address::new(&format!("[{host}]:{port}")),
+        _ => Address::new(text),
     }
+}
+
+/// Where to listen: on all addresses of IPv4 means on all addresses, if peers reach this runner by IPv6.
+pub(super) fn listen(text: String, address: Option<&Address>) -> String {
+    match (text.strip_prefix("0.0.0.0:"), address) {
+        (Some(port), Some(address)) if address.as_str().starts_with('[') => format!("[::]:{port}"),
+        _ => text,
+    }
+}
+
+/// A part of all, from 0 to 1.
+pub(super) fn ratio(text: &str) -> Result<f64, &'static str> {
+    let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or("it is a number from 0 to 1")
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::environment::{Environment, InvalidSetting, groups};
+use super::environment::{Environment, InvalidSetting, address, groups, listen, ratio};
 use super::{Secret, Token};
 use crate::cluster::Upkeep;
 use crate::entity::{self, Concurrency};
@@ -69,6 +69,8 @@ pub struct Settings {
     pub egress_loopback: bool,
     /// Where traces go, if anywhere.
     pub otlp: Option<Endpoint>,
+    /// Which part of the traces that begin here goes there.
+    pub otlp_ratio: f64,
     /// The rollout that it belongs to, if it is not the release.
     pub version: Option<String>,
     /// How much it carries compared to the others.
@@ -136,6 +138,8 @@ impl Settings {
             value: format!("{renewal:?}"),
             why: error.to_string(),
         })?;
+        let address = env.read("CLEAT_ADDRESS", address)?;
+        let listens = |variable| env.text(variable).map(|text: String| listen(text, address.as_ref()));
         Ok(Self {
             database,
             name,
@@ -143,15 +147,16 @@ impl Settings {
             cluster,
             namespace: env.text("CLEAT_NAMESPACE"),
             cluster_uid: env.text("CLEAT_CLUSTER_UID"),
-            listen: env.text("CLEAT_LISTEN").unwrap_or_else(|| "127.0.0.1:0".to_owned()),
-            address: env.read("CLEAT_ADDRESS", Address::new)?,
-            admin: env.text("CLEAT_ADMIN_LISTEN"),
-            gateway: env.text("CLEAT_GATEWAY_LISTEN"),
+            listen: listens("CLEAT_LISTEN").unwrap_or_else(|| "127.0.0.1:0".to_owned()),
+            admin: listens("CLEAT_ADMIN_LISTEN"),
+            gateway: listens("CLEAT_GATEWAY_LISTEN"),
+            address,
             gateway_auth,
             token,
             egress_loopback: env.read("CLEAT_EGRESS_LOOPBACK", loopback)?.unwrap_or(false),
             egress: env.list("CLEAT_EGRESS_ALLOW").unwrap_or_else(|| vec!["*".to_owned()]),
             otlp: env.read("CLEAT_OTLP_ENDPOINT", Endpoint::from_str)?,
+            otlp_ratio: env.read("CLEAT_OTLP_RATIO", ratio)?.unwrap_or(1.0),
             version: env.text("CLEAT_VERSION"),
             weight: env.number("CLEAT_WEIGHT", Member::DEFAULT_WEIGHT)?,
             groups: groups.unwrap_or_else(|| vec![(GroupName::default(), shards)]),
@@ -282,6 +287,23 @@ mod tests {
     }
 
     #[test]
+    fn the_address_of_a_pod_may_be_one_of_ipv6() {
+        let listens = [("CLEAT_LISTEN", "0.0.0.0:7400"), ("CLEAT_ADMIN_LISTEN", "127.0.0.1:7401")];
+        let with = |address| read(&[&listens[..], &[("CLEAT_ADDRESS", address)]].concat()).unwrap();
+        for address in ["fd00::1:7400", "[fd00::1]:7400"] {
+            let settings = with(address);
+            assert_eq!(settings.address.unwrap().as_str(), "[fd00::1]:7400");
+            assert_eq!(
+                (settings.listen.as_str(), settings.admin.as_deref()),
+                ("[::]:7400", Some("127.0.0.1:7401"))
+            );
+        }
+        assert_eq!(with("10.0.0.1:7400").listen, "0.0.0.0:7400");
+        assert!(error(&[("CLEAT_ADDRESS", "fd00::1")]).starts_with("CLEAT_ADDRESS"));
+        assert!(error(&[("CLEAT_OTLP_RATIO", "2")]).contains("from 0 to 1"));
+    }
+
+    #[test]
     fn in_kubernetes_it_is_told_so() {
         let settings = read(&[
             ("CLEAT_CLUSTER", "main"),
@@ -322,7 +344,7 @@ mod tests {
     fn what_cannot_be_used_is_named() {
         assert_eq!(
             error(&[("CLEAT_DRAIN_TIMEOUT", "30")]),
-            "CLEAT_DRAIN_TIMEOUT=\"30\" cannot be used: a duration is a number with ms, s, m or h, such as 500ms or 24h"
+            "CLEAT_DRAIN_TIMEOUT=\"30\" cannot be used: \"30\" is not a duration: write a number with ms, s, m or h, such as 500ms, 2m or 24h"
         );
         assert!(error(&[("CLEAT_WEIGHT", "many")]).starts_with("CLEAT_WEIGHT=\"many\""));
         assert!(error(&[("CLEAT_ENTITY_MAILBOX", "0")]).starts_with("CLEAT_ENTITY_MAILBOX"));

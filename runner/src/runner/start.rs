@@ -76,8 +76,8 @@ pub(super) async fn start(
     admin::measure_process(&metrics, env!("CARGO_PKG_VERSION")).map_err(unmeasured)?;
     let (traces, exporting) = match settings.otlp.clone() {
         Some(endpoint) => {
-            let (traces, exporter) =
-                Recorder::new(trace::Options::new(endpoint), &metrics).map_err(unmeasured)?;
+            let options = trace::Options { ratio: settings.otlp_ratio, ..trace::Options::new(endpoint) };
+            let (traces, exporter) = Recorder::new(options, &metrics).map_err(unmeasured)?;
             (traces, Some(Exporting::start(exporter)))
         }
         None => (Recorder::default(), None),

@@ -167,6 +167,26 @@ pub struct Cursor {
     pub address: EntityAddress,
 }
 
+/// Somebody who still shows an execution, which is not forgotten for so long.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hold {
+    /// Which execution.
+    pub address: EntityAddress,
+    /// Who holds it, in words of its own. Several may hold one execution.
+    pub holder: String,
+}
+
+/// How many executions of a group are in a phase.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tally {
+    /// Of which group.
+    pub group: GroupName,
+    /// In which phase.
+    pub phase: Phase,
+    /// How many.
+    pub count: u64,
+}
+
 /// What an execution cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Impossible {

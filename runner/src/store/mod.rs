@@ -30,7 +30,7 @@ use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence,
 use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 
 pub use error::{Basis, Cause, Error};
-pub use execution::{Cursor, Execution, ExecutionChange, Filter, Phase, StoredExecution};
+pub use execution::{Cursor, Execution, ExecutionChange, Filter, Hold, Phase, StoredExecution, Tally};
 pub use lane::{Options as LaneOptions, Receipt};
 pub use metrics::Metrics;
 pub use read::{DeadLetter, Holding, Page, Progress, Retention, State, Stored, Wake, Watermark};
@@ -146,13 +146,28 @@ pub trait Store: Send + Sync + 'static {
     /// The types of executions that there are in a group, by name.
     async fn execution_types(&self, group: &GroupName) -> Result<Vec<EntityType>, Error>;
 
+    /// How many executions of these shards have not ended, by group and phase.
+    async fn unfinished_executions(&self, shards: &[ShardId]) -> Result<Vec<Tally>, Error>;
+
+    /// Keeps executions from being forgotten, also if they are yet to begin, until each of their holders has let go.
+    ///
+    /// No fence is needed: who holds what is nobody's but the holder's, and saying it twice is saying it once. What was not held while its
+    /// retention ended may be gone already.
+    async fn hold(&self, holds: &[Hold]) -> Result<(), Error>;
+
+    /// Lets go of executions, whether they are held or not.
+    async fn release(&self, holds: &[Hold]) -> Result<(), Error>;
+
+    /// Who holds what, at most `limit`, only those after a given one, in an order that does not change.
+    async fn holds(&self, after: Option<Hold>, limit: u32) -> Result<Vec<Hold>, Error>;
+
     /// Messages that others stored for shards of this database. A receiver that lags has to read everything again.
     fn wakes(&self) -> broadcast::Receiver<Wake>;
 
     /// Tells whoever owns these shards that there is something to read. For when the owner cannot be reached directly.
     async fn wake(&self, shards: &[ShardId]) -> Result<(), Error>;
 
-    /// Deletes what is older than its retention, in steps that disturb nobody, and makes room for what is to come. Returns
+    /// Deletes what is older than its retention and held by nobody, in steps that disturb nobody, and makes room for what is to come. Returns
     /// how many things were deleted.
     async fn retain(&self, retention: &Retention, now: SystemTime) -> Result<u64, Error>;
 

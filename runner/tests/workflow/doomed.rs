@@ -11,8 +11,8 @@ use cleat_runner::message::snowflake::Span;
 use cleat_runner::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use cleat_runner::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 use cleat_runner::store::{
-    Cursor, DeadLetter, Error, Filter, Holding, Page, Progress, Receipt, Retention, State, Store, Stored,
-    StoredExecution, Timer, Transaction, Wake, Watermark, Write,
+    Cursor, DeadLetter, Error, Filter, Hold, Holding, Page, Progress, Receipt, Retention, State, Store,
+    Stored, StoredExecution, Tally, Timer, Transaction, Wake, Watermark, Write,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
@@ -190,6 +190,22 @@ impl Store for Doomed {
 
     async fn execution_types(&self, group: &GroupName) -> Result<Vec<EntityType>, Error> {
         self.inner.execution_types(group).await
+    }
+
+    async fn unfinished_executions(&self, shards: &[ShardId]) -> Result<Vec<Tally>, Error> {
+        self.inner.unfinished_executions(shards).await
+    }
+
+    async fn hold(&self, holds: &[Hold]) -> Result<(), Error> {
+        self.inner.hold(holds).await
+    }
+
+    async fn release(&self, holds: &[Hold]) -> Result<(), Error> {
+        self.inner.release(holds).await
+    }
+
+    async fn holds(&self, after: Option<Hold>, limit: u32) -> Result<Vec<Hold>, Error> {
+        self.inner.holds(after, limit).await
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

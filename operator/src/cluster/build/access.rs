@@ -15,7 +15,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// Credential, service account, and the bindings of what it may do.
 pub fn all(parts: &Parts<'_>) -> Vec<Prepared> {
     let Parts { cluster, options, secrets, .. } = parts;
-    let (account, named) = (names::service_account(cluster), format!("{}-secrets", names::runners(cluster)));
+    let (account, named) = (names::service_account(cluster), names::secret_role(&cluster.name_any()));
     // Without names a rule would be one for all Secrets.
     let rules: Vec<_> = (!secrets.is_empty())
         .then(|| json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": secrets, "verbs": ["get"]}))

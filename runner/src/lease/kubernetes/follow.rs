@@ -40,7 +40,8 @@ const WATCH: u32 = 290;
 /// How long a list, or the beginning of a watch, may take.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// A watch of which nothing is expected but the server's bookmarks, about one a minute, may be quiet so long.
+/// A watch of which nothing is expected is begun anew after so long without a word: one that is idle and one that is dead look the same,
+/// and the server sends no bookmarks while nothing of the kind changes anywhere.
 const QUIET: Duration = Duration::from_secs(150);
 
 /// How long to wait after the first failure; it doubles.
@@ -54,6 +55,7 @@ struct Follow<K, F> {
     api: Api<K>,
     selector: String,
     silence: F,
+    quiet: Duration,
     state: State<K>,
     /// How long to wait before the next attempt.
     pause: Duration,
@@ -70,7 +72,8 @@ enum State<K> {
     Watching { events: BoxStream<'static, kube::Result<WatchEvent<K>>>, version: String, since: Instant },
 }
 
-/// Follows the objects that have these labels. `silence` says how long nothing may come before the connection is taken for dead.
+/// Follows the objects that have these labels. `silence` says how long nothing may come before the connection is taken for dead; None
+/// if nothing need ever come.
 ///
 /// # Guarantees
 /// A list is read from the storage and not from a cache: after [`Change::Broken`] it is no older than that. Between a list and
@@ -80,7 +83,21 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     F: Fn() -> Option<Duration> + Send + Sync + 'static,
 {
-    let follow = Follow { api, selector, silence, state: State::Unknown, pause: SHORTEST, broken: false };
+    follow_within(api, selector, silence, QUIET)
+}
+
+fn follow_within<K, F>(
+    api: Api<K>,
+    selector: String,
+    silence: F,
+    quiet: Duration,
+) -> BoxStream<'static, Change<K>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    F: Fn() -> Option<Duration> + Send + Sync + 'static,
+{
+    let (state, pause) = (State::Unknown, SHORTEST);
+    let follow = Follow { api, selector, silence, quiet, state, pause, broken: false };
     stream::unfold(follow, |mut follow| async { Some((follow.next().await, follow)) }).boxed()
 }
 
@@ -139,8 +156,17 @@ where
         version: String,
         since: Instant,
     ) -> Result<Option<Change<K>>, Trouble> {
-        let patience = (self.silence)().unwrap_or(QUIET);
-        let Some(event) = timeout(patience, events.next()).await.map_err(|_| Trouble::Silent)? else {
+        let expected = (self.silence)();
+        let event = match timeout(expected.unwrap_or(self.quiet), events.next()).await {
+            Ok(event) => event,
+            Err(_) if expected.is_some() => return Err(Trouble::Silent),
+            Err(_) => {
+                tracing::debug!(selector = self.selector, "a quiet watch is begun anew where it was");
+                self.state = State::Known(version);
+                return Ok(None);
+            }
+        };
+        let Some(event) = event else {
             // The server ends each watch after a while, and another goes on where it was.
             self.state = State::Known(version);
             if since.elapsed() < WORTH {
@@ -172,5 +198,39 @@ where
         // Not all runners at once.
         tokio::time::sleep(self.pause.mul_f64(rand::random_range(0.5..1.0))).await;
         self.pause = (self.pause * 2).min(LONGEST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Client;
+    use kube::api::PostParams;
+    use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+
+    use super::*;
+
+    fn object(name: &str) -> ConfigMap {
+        let labels = serde_json::json!({"metadata": {"name": name, "labels": {"of": "us"}}});
+        serde_json::from_value(labels).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_quiet_watch_is_no_trouble_and_misses_nothing() {
+        let server = cleat_apiserver::start(cleat_apiserver::Options::default()).await.unwrap();
+        let config = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        let api: Api<ConfigMap> = Api::default_namespaced(Client::try_from(config).unwrap());
+        api.create(&PostParams::default(), &object("first")).await.unwrap();
+        let quiet = Duration::from_millis(100);
+        let mut changes = follow_within(api.clone(), "of=us".to_owned(), || None, quiet);
+        assert!(matches!(changes.next().await, Some(Change::Listed(items)) if items.len() == 1));
+        // Long enough for several watches, none of which has anything to tell.
+        let told = timeout(quiet * 15, changes.next()).await;
+        assert!(told.is_err(), "{told:?}");
+        api.create(&PostParams::default(), &object("second")).await.unwrap();
+        let told = timeout(Duration::from_secs(60), changes.next()).await.unwrap();
+        assert!(matches!(&told, Some(Change::Applied(one)) if one.name_any() == "second"), "{told:?}");
+        server.shutdown().await;
     }
 }

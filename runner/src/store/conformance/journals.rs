@@ -1,11 +1,13 @@
 //! Journals, and how long they are kept.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::world::*;
-use crate::store::{Basis, Change, Committed, Error, Execution, Filter, Phase, Progress, Retention};
+use crate::shard::GroupName;
+use crate::store::{Basis, Change, Committed, Error, Execution, Filter, Hold, Phase, Progress, Retention};
 
 async fn read<D: Database>(world: &World<D>, desk: &Desk, run: i64) -> Vec<String> {
     let entries = desk.store.journal(world.id(run), 0, 100_000).await.unwrap();
@@ -171,4 +173,70 @@ pub async fn many_executions_and_long_journals_are_forgotten_in_one_call<D: Data
         assert_eq!(read(&world, &desk, number).await, [""; 0]);
     }
     assert_eq!(desk.store.retain(&STAIRS, world.at(5000)).await.unwrap(), 0);
+}
+
+pub async fn what_somebody_holds_is_not_forgotten<D: Database>(world: World<D>) {
+    let desk = world.owner("a").await;
+    let hold = |id: &str, holder: &str| Hold { address: workflow(id), holder: holder.to_owned() };
+    // Before it begins, and more often than once.
+    desk.store.hold(&[hold("held", "first"), hold("held", "second")]).await.unwrap();
+    desk.store.hold(&[hold("held", "second")]).await.unwrap();
+    for (number, id) in [(1, "held"), (2, "let go")] {
+        desk.apply(id, vec![world.begin(number, id), entries(world.id(number), 0, &["kept"])]).await;
+        desk.apply(id, vec![world.became(number, id, Phase::Failed)]).await;
+    }
+    desk.store.hold(&[hold("let go", "first")]).await.unwrap();
+    desk.store.release(&[hold("let go", "first"), hold("never", "held")]).await.unwrap();
+    assert!(desk.store.retain(&STAIRS, world.at(9000)).await.unwrap() > 0);
+    assert!(desk.store.execution(&workflow("let go")).await.unwrap().is_none());
+    assert_eq!(read(&world, &desk, 1).await, ["kept"]);
+    // Whoever opens the database later finds it held by all who have not let go.
+    let later = world.store("b").await;
+    later.release(&[hold("held", "first")]).await.unwrap();
+    assert_eq!(later.retain(&STAIRS, world.at(9000)).await.unwrap(), 0);
+    later.release(&[hold("held", "second")]).await.unwrap();
+    assert!(later.retain(&STAIRS, world.at(9000)).await.unwrap() > 0);
+    assert!(later.execution(&workflow("held")).await.unwrap().is_none());
+    assert_eq!(read(&world, &desk, 1).await, [""; 0]);
+}
+
+pub async fn who_holds_what_is_listed_in_pages<D: Database>(world: World<D>) {
+    let store = world.store("a").await;
+    store.hold(&[]).await.unwrap();
+    store.release(&[]).await.unwrap();
+    assert!(store.holds(None, 9).await.unwrap().is_empty());
+    let wanted: BTreeSet<_> = ["a", "b", "\u{e4}", "c"]
+        .iter()
+        .flat_map(|id| ["one", "two"].map(|holder| Hold { address: workflow(id), holder: holder.to_owned() }))
+        .collect();
+    store.hold(&wanted.iter().cloned().collect::<Vec<_>>()).await.unwrap();
+    let mut seen = Vec::new();
+    loop {
+        let page = store.holds(seen.last().cloned(), 3).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(page);
+    }
+    assert_eq!(seen.len(), wanted.len());
+    assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), wanted);
+}
+
+pub async fn what_has_not_ended_is_counted_by_phase<D: Database>(world: World<D>) {
+    let desk = world.owner("a").await;
+    let shards: Vec<_> = desk.store.maps().iter().flat_map(|map| map.ids()).collect();
+    assert!(desk.store.unfinished_executions(&shards).await.unwrap().is_empty());
+    for (number, id) in (0..).zip(["a", "b", "c", "d", "e"]) {
+        desk.apply(id, vec![world.begin(number, id)]).await;
+    }
+    desk.apply("b", vec![world.became(1, "b", Phase::Blocked)]).await;
+    desk.apply("c", vec![world.became(2, "c", Phase::Completed)]).await;
+    let mut tallies = desk.store.unfinished_executions(&shards).await.unwrap();
+    tallies.sort_by_key(|tally| tally.count);
+    let told: Vec<_> = tallies.iter().map(|tally| (tally.phase, tally.count)).collect();
+    assert_eq!(told, [(Phase::Blocked, 1), (Phase::Running, 3)]);
+    assert!(tallies.iter().all(|tally| tally.group == GroupName::default()));
+    let blocked = desk.store.unfinished_executions(&[desk.shard("b")]).await.unwrap();
+    assert!(blocked.iter().any(|tally| tally.phase == Phase::Blocked));
+    assert!(desk.store.unfinished_executions(&[]).await.unwrap().is_empty());
 }

@@ -162,6 +162,9 @@ macro_rules! store_conformance {
                 finished_executions_are_kept_by_how_they_ended,
                 the_journals_of_all_runs_are_forgotten_with_their_execution,
                 many_executions_and_long_journals_are_forgotten_in_one_call,
+                what_somebody_holds_is_not_forgotten,
+                who_holds_what_is_listed_in_pages,
+                what_has_not_ended_is_counted_by_phase,
             ],
             letters: [
                 a_buried_request_is_a_dead_letter_and_its_reply_a_defect,

@@ -8,6 +8,7 @@ mod diagnosis;
 mod executions;
 mod fences;
 mod groups;
+mod holds;
 mod listen;
 mod lone;
 mod patience;
@@ -37,8 +38,8 @@ use self::transaction::Transactions;
 use self::writer::Writer;
 use super::lane::Lanes;
 use super::{
-    Cursor, DeadLetter, Error, Filter, Holding, LaneOptions, Metrics, Page, Progress, Receipt, Retention,
-    State, Store, Stored, StoredExecution, Timer, Wake, Watermark, Write,
+    Cursor, DeadLetter, Error, Filter, Hold, Holding, LaneOptions, Metrics, Page, Progress, Receipt,
+    Retention, State, Store, Stored, StoredExecution, Tally, Timer, Wake, Watermark, Write,
 };
 use crate::message::snowflake::Span;
 use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
@@ -289,6 +290,22 @@ impl Store for PostgresStore {
 
     async fn execution_types(&self, group: &GroupName) -> Result<Vec<EntityType>, Error> {
         self.patiently().through(|| workflows::types(&self.pool, &self.groups, group)).await
+    }
+
+    async fn unfinished_executions(&self, shards: &[ShardId]) -> Result<Vec<Tally>, Error> {
+        self.patiently().through(|| holds::unfinished(&self.pool, &self.groups, shards)).await
+    }
+
+    async fn hold(&self, holds: &[Hold]) -> Result<(), Error> {
+        self.patiently().through(|| holds::hold(&self.pool, holds)).await
+    }
+
+    async fn release(&self, holds: &[Hold]) -> Result<(), Error> {
+        self.patiently().through(|| holds::release(&self.pool, holds)).await
+    }
+
+    async fn holds(&self, after: Option<Hold>, limit: u32) -> Result<Vec<Hold>, Error> {
+        self.patiently().through(|| holds::holds(&self.pool, after.as_ref(), limit)).await
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

@@ -159,12 +159,15 @@ const DELETIONS: [&str; 8] = [
        WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
          AND NOT EXISTS (SELECT 1 FROM cleat.outcomes o WHERE o.id = s.id)
          AND NOT EXISTS (SELECT 1 FROM cleat.messages m WHERE m.id = s.id) LIMIT $5)",
-    // Finished executions: 4 is `Phase::Completed`, and the final phases after it are the failures. One that is renewed at the same
-    // moment is skipped, or finds that it is gone.
+    // Finished executions that nobody holds: 4 is `Phase::Completed`, and the final phases after it are the failures. One that is
+    // renewed at the same moment is skipped, or finds that it is gone.
     "WITH old AS MATERIALIZED (
-       SELECT entity_type, entity_id FROM cleat.executions
+       SELECT entity_type, entity_id FROM cleat.executions o
        WHERE ended < greatest($1::bigint, $2) AND $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
-         AND ended < CASE WHEN phase = 4 THEN $1 ELSE $2 END LIMIT $5 FOR UPDATE SKIP LOCKED),
+         AND ended < CASE WHEN phase = 4 THEN $1 ELSE $2 END
+         AND NOT EXISTS (
+           SELECT 1 FROM cleat.holds h WHERE h.entity_type = o.entity_type AND h.entity_id = o.entity_id)
+       LIMIT $5 FOR UPDATE SKIP LOCKED),
      e AS (DELETE FROM cleat.executions e USING old
        WHERE e.entity_type = old.entity_type AND e.entity_id = old.entity_id RETURNING e.run),
      f AS (DELETE FROM cleat.former_runs f USING old

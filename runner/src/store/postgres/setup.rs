@@ -20,6 +20,7 @@ const MIGRATIONS: &[Migration] = &[
         oldest: 1,
         sql: include_str!("../../../../migrations/postgres/0002_workflows.sql"),
     },
+    Migration { version: 3, oldest: 1, sql: include_str!("../../../../migrations/postgres/0003_holds.sql") },
 ];
 
 /// The advisory lock under which the schema is changed: many runners may start at once.

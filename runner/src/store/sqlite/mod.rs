@@ -7,6 +7,7 @@ mod change;
 mod commit;
 mod error;
 mod execution;
+mod holds;
 mod machine;
 mod options;
 mod ownership;
@@ -36,8 +37,8 @@ pub(super) use self::transaction::Transaction;
 use self::transaction::Transactions;
 use super::lane::Lanes;
 use super::{
-    Cursor, DeadLetter, Error, Filter, Holding, Page, Progress, Receipt, Retention, State, Store, Stored,
-    StoredExecution, Timer, Wake, Watermark, Write,
+    Cursor, DeadLetter, Error, Filter, Hold, Holding, Page, Progress, Receipt, Retention, State, Store,
+    Stored, StoredExecution, Tally, Timer, Wake, Watermark, Write,
 };
 use crate::message::snowflake::Span;
 use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
@@ -314,6 +315,36 @@ impl Store for SqliteStore {
     async fn execution_types(&self, group: &GroupName) -> Result<Vec<EntityType>, Error> {
         let mut reader = self.reader().await?;
         execution::types(&mut reader.connection, self.group(group)?).await
+    }
+
+    async fn unfinished_executions(&self, shards: &[ShardId]) -> Result<Vec<Tally>, Error> {
+        let mut reader = self.reader().await?;
+        let mut tallies: Vec<Tally> = Vec::new();
+        for shard in shards {
+            let of = holds::unfinished(&mut reader.connection, self.group(&shard.group)?, shard).await?;
+            for one in of {
+                let same = |known: &&mut Tally| (&known.group, known.phase) == (&one.group, one.phase);
+                match tallies.iter_mut().find(same) {
+                    Some(known) => known.count += one.count,
+                    None => tallies.push(one),
+                }
+            }
+        }
+        Ok(tallies)
+    }
+
+    async fn hold(&self, holds: &[Hold]) -> Result<(), Error> {
+        let holds = holds.to_vec();
+        self.exclusively(|connection| Box::pin(async move { holds::hold(connection, &holds).await })).await
+    }
+
+    async fn release(&self, holds: &[Hold]) -> Result<(), Error> {
+        let holds = holds.to_vec();
+        self.exclusively(|connection| Box::pin(async move { holds::release(connection, &holds).await })).await
+    }
+
+    async fn holds(&self, after: Option<Hold>, limit: u32) -> Result<Vec<Hold>, Error> {
+        holds::holds(&mut self.reader().await?.connection, after.as_ref(), limit).await
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

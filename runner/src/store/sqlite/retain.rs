@@ -44,12 +44,14 @@ impl Class {
                 "SELECT id FROM cleat_outcomes WHERE status <> 0 AND done < ? ORDER BY done LIMIT ?"
             }
             Self::DeadLetters => "SELECT id FROM cleat_dead_letters WHERE died < ? ORDER BY died LIMIT ?",
-            // The phases are those of `Phase::Completed` and the ones after it.
+            // The phases are those of `Phase::Completed` and the ones after it. What somebody holds is kept.
             Self::CompletedExecutions => {
-                "SELECT rowid FROM cleat_executions WHERE phase = 4 AND ended < ? ORDER BY ended LIMIT ?"
+                "SELECT rowid FROM cleat_executions WHERE phase = 4 AND ended < ? AND (entity_type, entity_id) \
+                 NOT IN (SELECT entity_type, entity_id FROM cleat_holds) ORDER BY ended LIMIT ?"
             }
             Self::FailedExecutions => {
-                "SELECT rowid FROM cleat_executions WHERE phase > 4 AND ended < ? ORDER BY ended LIMIT ?"
+                "SELECT rowid FROM cleat_executions WHERE phase > 4 AND ended < ? AND (entity_type, entity_id) \
+                 NOT IN (SELECT entity_type, entity_id FROM cleat_holds) ORDER BY ended LIMIT ?"
             }
         }
     }

@@ -14,6 +14,7 @@ const MIGRATIONS: &[Migration] = &[
         oldest: 1,
         sql: include_str!("../../../../migrations/sqlite/0002_workflows.sql"),
     },
+    Migration { version: 3, oldest: 1, sql: include_str!("../../../../migrations/sqlite/0003_holds.sql") },
 ];
 
 /// A group as the database has it.
