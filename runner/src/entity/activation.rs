@@ -12,7 +12,7 @@ use super::call::{Handler, HandlerError, Resources};
 use super::definition::Method;
 use super::job::Job;
 use super::mailbox::{Mailbox, Put};
-use super::now::{self, Within};
+use super::now::{self, Pace, Within};
 use super::registry::Kind;
 use super::run::panic_message;
 use super::shard::Shard;
@@ -67,20 +67,25 @@ impl Activation {
         Ok(())
     }
 
-    /// Handles a volatile message here and now if the instance is at rest. Gives it back otherwise.
+    /// Handles a volatile message if the instance is at rest: here and now if its handler will be quick. Gives it back otherwise.
     pub(super) fn handle_now(
         self: &Arc<Self>,
         shard: &Arc<Shard>,
         method: &Method,
         job: Job,
     ) -> Result<(), Box<Job>> {
-        match Within::enter() {
-            Some(within) if self.mailbox().start() => {
-                now::handle(self, shard, job, method, within);
-                Ok(())
-            }
-            _ => Err(Box::new(job)),
+        if !self.mailbox().start() {
+            return Err(Box::new(job));
         }
+        let is_quick = self.kind.pace(&job.message.envelope.method).is_some_and(Pace::is_quick);
+        match Within::enter().filter(|_| is_quick) {
+            Some(_within) => now::handle(self, shard, job, method),
+            None => {
+                let (me, owner, method) = (Arc::clone(self), Arc::clone(shard), method.clone());
+                shard.spawn(async move { now::handle(&me, &owner, job, &method) });
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn mailbox(&self) -> MutexGuard<'_, Mailbox> {

@@ -27,8 +27,15 @@ const DEPTH: u8 = 3;
 /// A handler that takes longer until it waits or ends keeps its caller from other things that could go on meanwhile.
 const LONG: Duration = Duration::from_micros(200);
 
-/// For so many messages nobody tries again after that, and for more after one that took much longer, though not for ever.
+/// So many in a row have to be quick, each in a task of its own, before one is run where its message comes from: nobody waits for
+/// handlers that nobody knows.
+const TRIAL: u32 = 16;
+
+/// The same after one that was not quick. That may have been the machine.
 const RESPITE: u32 = 64;
+
+/// No machine stops a thread for so long without being asked: then it is the handler that does, and has to be quick more often.
+const STALL: Duration = Duration::from_millis(20);
 const MOST: u32 = 10_000;
 
 thread_local! {
@@ -57,31 +64,37 @@ impl Drop for Within {
     }
 }
 
-/// Whether the handlers of a type are quick enough to be run where their messages come from.
-#[derive(Debug, Default)]
+/// Whether the handlers of a method are quick enough to be run where their messages come from: how many of them have yet to show it.
+#[derive(Debug)]
 pub(super) struct Pace(AtomicU32);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(AtomicU32::new(TRIAL))
+    }
+}
 
 impl Pace {
     pub(super) fn is_quick(&self) -> bool {
-        let left = self.0.load(Ordering::Relaxed);
-        if left > 0 {
-            // Two that count at once count as one, which does not matter.
-            self.0.store(left - 1, Ordering::Relaxed);
-        }
-        left == 0
+        self.0.load(Ordering::Relaxed) == 0
     }
 
     fn took(&self, time: Duration) {
+        let left = self.0.load(Ordering::Relaxed);
+        // Two that count at once count as one, which does not matter.
         if time > LONG {
-            let times = u32::try_from(time.as_micros() / LONG.as_micros()).unwrap_or(u32::MAX);
-            self.0.store(RESPITE.saturating_mul(times).min(MOST), Ordering::Relaxed);
+            self.0.store(left.max(if time > STALL { MOST } else { RESPITE }), Ordering::Relaxed);
+        } else if left > 0 {
+            self.0.store(left - 1, Ordering::Relaxed);
         }
     }
 }
 
 /// Handles a message of an instance that was at rest and is busy for its sake.
-pub(super) fn handle(me: &Arc<Activation>, shard: &Arc<Shard>, mut job: Job, method: &Method, _: Within) {
+pub(super) fn handle(me: &Arc<Activation>, shard: &Arc<Shard>, mut job: Job, method: &Method) {
     let begun = Instant::now();
+    let pace = me.kind.pace(&job.message.envelope.method);
+    let took = |time| pace.into_iter().for_each(|pace| pace.took(time));
     shard.watch(&me.kind, &mut job);
     let run = run::run(Arc::clone(me), Arc::clone(shard), job, method.clone(), Earlier::none());
     let mut handling = run.boxed();
@@ -94,7 +107,7 @@ pub(super) fn handle(me: &Arc<Activation>, shard: &Arc<Shard>, mut job: Job, met
         Ok(Poll::Ready(Done::Ended(job, ended))) => {
             shard.end(job, ended.outcome);
             let now = Instant::now();
-            me.kind.pace.took(now.saturating_duration_since(begun));
+            took(now.saturating_duration_since(begun));
             if me.mailbox().rest(now) {
                 return;
             }
@@ -102,7 +115,7 @@ pub(super) fn handle(me: &Arc<Activation>, shard: &Arc<Shard>, mut job: Job, met
         }
         Ok(Poll::Ready(done)) => turn().begun(std::future::ready(done).boxed()),
         Ok(Poll::Pending) => {
-            me.kind.pace.took(begun.elapsed());
+            took(begun.elapsed());
             turn().begun(handling)
         }
         // No handler does this, but then a caller must not pay for it. Who waits is told when the message is dropped.
@@ -129,12 +142,20 @@ mod tests {
     }
 
     #[test]
-    fn a_type_whose_handlers_take_long_is_left_alone_for_a_while() {
+    fn a_method_is_quick_when_many_in_a_row_were() {
         let pace = Pace::default();
-        pace.took(LONG);
-        assert!(pace.is_quick());
-        pace.took(LONG * 3);
-        assert!((0..RESPITE * 3).all(|_| !pace.is_quick()));
-        assert!(pace.is_quick());
+        for (slow, needed) in [(None, TRIAL), (Some(LONG * 2), RESPITE), (Some(STALL * 2), MOST)] {
+            slow.into_iter().for_each(|time| pace.took(time));
+            for _ in 0..needed {
+                assert!(!pace.is_quick());
+                pace.took(LONG);
+            }
+            assert!(pace.is_quick());
+        }
+        // One that is not quite quick does not make up for one that stood still.
+        pace.took(STALL * 2);
+        pace.took(LONG * 2);
+        (0..RESPITE).for_each(|_| pace.took(LONG));
+        assert!(!pace.is_quick());
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::host::Options;
 use super::metrics::OfType;
 use super::now::Pace;
-use super::{Concurrency, Definition, Entity, InvalidDefinition};
+use super::{Concurrency, Definition, Delivery, Entity, InvalidDefinition};
 use crate::message::EntityType;
 
 /// Something was registered.
@@ -30,7 +30,7 @@ pub(super) struct Kind {
     pub(super) mailbox: usize,
     pub(super) concurrency: Concurrency,
     pub(super) metrics: Option<OfType>,
-    pub(super) pace: Pace,
+    paces: HashMap<String, Pace>,
     /// How many instances of it are in memory, of this registration and of earlier ones.
     pub(super) active: Arc<AtomicUsize>,
     /// Cancelled when it is registered anew, or no more.
@@ -41,6 +41,16 @@ impl Kind {
     pub(super) fn definition(&self) -> &Definition {
         self.entity.definition()
     }
+
+    /// How quick the handlers of a method are; none if they have to be given tasks anyway.
+    pub(super) fn pace(&self, method: &str) -> Option<&Pace> {
+        self.paces.get(method)
+    }
+}
+
+fn paces(definition: &Definition) -> HashMap<String, Pace> {
+    let volatile = definition.methods.iter().filter(|(_, method)| method.delivery == Delivery::Volatile);
+    volatile.map(|(name, _)| (name.clone(), Pace::default())).collect()
 }
 
 /// All registered types.
@@ -73,7 +83,7 @@ impl Registry {
             idle: definition.idle.unwrap_or(options.idle),
             mailbox: definition.mailbox.unwrap_or(options.mailbox).get(),
             concurrency: definition.concurrency.unwrap_or(options.concurrency),
-            pace: Pace::default(),
+            paces: paces(definition),
             replaced: CancellationToken::new(),
             entity,
         };

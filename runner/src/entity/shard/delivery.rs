@@ -46,7 +46,7 @@ impl Shard {
                 let shard = Arc::clone(self);
                 self.spawn(async move { shard.schedule(job).await });
             }
-            None if at_once && kind.pace.is_quick() => match self.put_now(kind, method, job) {
+            None if at_once => match self.put_now(kind, method, job) {
                 Ok(()) => {}
                 Err(job) if self.closing.is_cancelled() => {
                     self.refuse(*job, Error::NotHere(self.fence.shard.clone()));
@@ -65,7 +65,7 @@ impl Shard {
         message: Message,
         waiter: Waiter,
     ) -> Result<(), Box<Message>> {
-        if !can_be_now(method, &waiter) || !kind.pace.is_quick() {
+        if !can_be_now(method, &waiter) {
             waiter.forget();
             return Err(Box::new(message));
         }
