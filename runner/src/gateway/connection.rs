@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::io::{Cursor, ErrorKind};
 use std::sync::Arc;
 
+use http::HeaderValue;
+use http::header::CONNECTION;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -52,7 +54,14 @@ async fn one(
         .half_close(true);
     let service = service_fn(move |request| {
         let desk = Arc::clone(&desk);
-        async move { Ok::<_, Infallible>(desk.answer(request).await) }
+        async move {
+            let mut response = Arc::clone(&desk).answer(request).await;
+            // Whoever asks again does so elsewhere. If connections were only closed in the end, requests could be on their way on them.
+            if desk.is_leaving() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     watcher.watch(builder.serve_connection(io, service)).await
 }

@@ -82,6 +82,11 @@ impl Desk {
         status.ready && status.stage == Stage::Running && !self.stop.is_cancelled()
     }
 
+    /// Whether this runner is about to go.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.stop.is_cancelled() || self.node.ownership().status().borrow().stage != Stage::Running
+    }
+
     pub(super) fn router(&self) -> Arc<dyn Router> {
         self.node.router()
     }

@@ -129,9 +129,11 @@ async fn probes_say_whether_users_should_come_here() {
     nodes::until("it drains", || a.node.ownership().is_draining()).await;
     assert_eq!(a.http.get("/readyz").await.status, 503);
     assert_eq!(a.http.get("/livez").await.status, 200);
-    // It still answers for everybody else.
+    // It still answers for everybody else, and sends them to others.
     let path = format!("/v1/entities/shelf/{}/restock", b.shelf_here());
-    assert_eq!(a.http.post(&path, json!({ "count": 2 })).await.json(), json!({ "stock": 2 }));
+    let answer = a.http.post(&path, json!({ "count": 2 })).await;
+    assert_eq!((answer.json(), answer.header("connection")), (json!({ "stock": 2 }), "close"));
+    assert_eq!(b.http.get("/readyz").await.header("connection"), "");
     for runner in [a, b] {
         runner.shutdown().await;
     }
