@@ -1,9 +1,9 @@
 //! What is undone when something fails, and what is told when that is not possible.
 
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex};
 
 use cleat_runner::store::Phase;
-use cleat_runner::workflow::StepPhase;
+use cleat_runner::workflow::{StepPhase, StepReport};
 use serde_json::json;
 
 use crate::shop::{Shop, brief, failure, json_answer, named};
@@ -16,13 +16,36 @@ fn reserve(order: &str) -> String {
     RESERVE.replace("ORDER", order)
 }
 
-/// A carrier that takes its time.
-async fn slow(place: Place) -> Shop {
-    Shop::with_carrier(place, |_| {
-        std::thread::sleep(Duration::from_millis(300));
-        json_answer(&json!({"shipped": true}))
-    })
-    .await
+/// Keeps answers back until it is opened.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn open(&self) {
+        let (is_open, opened) = &*self.0;
+        *is_open.lock().unwrap() = true;
+        opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let (is_open, opened) = &*self.0;
+        tokio::task::block_in_place(|| {
+            drop(opened.wait_while(is_open.lock().unwrap(), |open| !*open).unwrap())
+        });
+    }
+}
+
+/// A carrier that answers once the gate is open.
+async fn waiting(place: Place) -> (Shop, Gate) {
+    let gate = Gate::default();
+    let shop = Shop::with_carrier(place, {
+        let gate = gate.clone();
+        move |_| {
+            gate.pass();
+            json_answer(&json!({"shipped": true}))
+        }
+    });
+    (shop.await, gate)
 }
 
 on_both_stores!(
@@ -75,17 +98,24 @@ async fn branches_and_iterations_are_undone_in_reverse(place: Place) {
 const SHIP: &str = "http: {url: 'http://carrier.shop.svc/ship'}, compensate: {http: {url: 'http://carrier.shop.svc/cancel'}}";
 
 async fn what_is_under_way_beside_a_failure_is_waited_for_and_undone(place: Place) {
-    let shop = slow(place).await;
+    let (shop, gate) = waiting(place).await;
     let steps = format!(
         "steps:
 - name: both
   parallel:
-  - {{name: bad, steps: [{{name: wait, sleep: 20ms}}, {{name: no, fail: {{reason: TooBad}}}}]}}
+  - {{name: bad, steps: [{{name: wait, sleep: 1ms}}, {{name: no, fail: {{reason: TooBad}}}}]}}
   - {{name: good, steps: [{{name: ship, {SHIP}}}, {{name: never, {SHIP}}}]}}
   - {{name: idle, steps: [{{name: wait, signal: {{name: nobody}}}}]}}"
     );
     let flows = shop.register("beside", &steps);
     let (id, _) = flows.start(&json!({}), &named("one")).await.unwrap();
+    until("one failed while the other is under way", || async {
+        let report = flows.report(&id).await.unwrap();
+        let failed = |step: &StepReport| step.name == "both.bad.no" && step.phase == StepPhase::Failed;
+        !shop.carrier.asked().is_empty() && report.steps.iter().any(failed)
+    })
+    .await;
+    gate.open();
     assert_eq!(failure(flows.join(&id).await.unwrap()).0, "TooBad");
     let run = flows.describe(&id).await.unwrap().run;
     assert_eq!(shop.shipped(), [format!("{run}:both.good.ship"), format!("{run}:both.good.ship:compensate")]);
@@ -95,12 +125,14 @@ async fn what_is_under_way_beside_a_failure_is_waited_for_and_undone(place: Plac
 }
 
 async fn what_is_under_way_when_it_is_cancelled_is_waited_for_and_undone(place: Place) {
-    let shop = slow(place).await;
+    let (shop, gate) = waiting(place).await;
     let flows =
         shop.register("cancelled", &format!("steps: [{{name: ship, {SHIP}}}, {{name: never, {SHIP}}}]"));
     let (id, _) = flows.start(&json!({}), &named("one")).await.unwrap();
     until("it is under way", || async { !shop.carrier.asked().is_empty() }).await;
     flows.cancel(&id).await.unwrap();
+    until("it knows", || async { flows.describe(&id).await.unwrap().phase == Phase::Cancelling }).await;
+    gate.open();
     flows.join(&id).await.unwrap();
     let described = flows.describe(&id).await.unwrap();
     assert_eq!(described.phase, Phase::Cancelled);
