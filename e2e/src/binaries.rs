@@ -40,40 +40,36 @@ pub enum Program {
 struct Module {
     folder: &'static str,
     flags: &'static str,
-    /// Each package and the name of its program.
-    packages: &'static [(&'static str, &'static str)],
+    /// Each program and its package.
+    programs: &'static [(Program, &'static str)],
 }
 
+/// What helm renders charts for unless it asks a server is set, too; without that it takes itself for an ancient one.
 const KUBERNETES: Module = Module {
     folder: "modules/kubernetes",
     flags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
-            -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36",
-    packages: &[
-        ("k8s.io/kubernetes/cmd/kube-apiserver", "kube-apiserver"),
-        ("k8s.io/kubernetes/cmd/kube-controller-manager", "kube-controller-manager"),
-        ("k8s.io/kubernetes/cmd/kube-scheduler", "kube-scheduler"),
-        ("k8s.io/kubernetes/cmd/kubelet", "kubelet"),
-        ("k8s.io/kubernetes/cmd/kube-proxy", "kube-proxy"),
-        ("k8s.io/kubernetes/cmd/kubectl", "kubectl"),
+            -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 \
+            -X helm.sh/helm/v3/internal/version.version=v3.22.0 \
+            -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36 \
+            -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
+    programs: &[
+        (Program::Apiserver, "k8s.io/kubernetes/cmd/kube-apiserver"),
+        (Program::ControllerManager, "k8s.io/kubernetes/cmd/kube-controller-manager"),
+        (Program::Scheduler, "k8s.io/kubernetes/cmd/kube-scheduler"),
+        (Program::Kubelet, "k8s.io/kubernetes/cmd/kubelet"),
+        (Program::Proxy, "k8s.io/kubernetes/cmd/kube-proxy"),
+        (Program::Kubectl, "k8s.io/kubernetes/cmd/kubectl"),
+        (Program::Helm, "helm.sh/helm/v3/cmd/helm"),
+        (Program::Coredns, "./coredns"),
+        (Program::ClientGo, "./client-go"),
     ],
 };
 const KUBECTL_1_32: Module = Module {
     folder: "modules/kubectl-1.32",
     flags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.32.13 \
             -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=32",
-    packages: &[(".", "kubectl-1.32")],
+    programs: &[(Program::Kubectl132, ".")],
 };
-const HELM: Module = Module {
-    folder: "modules/helm",
-    // What it renders charts for unless it asks a server; without these it takes itself for an ancient one.
-    flags: "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0 \
-            -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36 \
-            -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
-    packages: &[("helm.sh/helm/v3/cmd/helm", "helm")],
-};
-const COREDNS: Module = Module { folder: "modules/coredns", flags: "-s -w", packages: &[(".", "coredns")] };
-const CLIENT_GO: Module =
-    Module { folder: "modules/client-go", flags: "-s -w", packages: &[(".", "client-go")] };
 
 impl Program {
     /// The name of the program's file.
@@ -100,9 +96,6 @@ impl Program {
     fn module(self) -> Option<&'static Module> {
         match self {
             Self::Kubectl132 => Some(&KUBECTL_1_32),
-            Self::Helm => Some(&HELM),
-            Self::Coredns => Some(&COREDNS),
-            Self::ClientGo => Some(&CLIENT_GO),
             Self::Etcd | Self::Containerd | Self::Ctr => None,
             _ => Some(&KUBERNETES),
         }
@@ -126,29 +119,33 @@ impl Program {
 /// # Errors
 /// It is nowhere and cannot be built.
 pub async fn program(program: Program) -> Result<PathBuf> {
-    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
     let built = cache()?.join("bin");
-    // What is for administrators is not on everybody's path.
-    let folders = assets.into_iter().chain(std::env::split_paths(&path));
-    let folders = folders.chain(["/usr/sbin".into(), "/sbin".into(), built.clone()]);
-    for folder in folders {
-        let candidate = folder.join(program.name());
-        if candidate.is_file() && fits(program, &candidate).await {
-            return Ok(candidate);
-        }
+    if let Some(found) = at_hand(program, &built).await {
+        return Ok(found);
     }
     let Some(module) = program.module() else {
         bail!("{} is not installed: run `.ci/setup kubernetes`", program.name());
     };
     build(module, &built).await?;
-    let candidate = built.join(program.name());
-    ensure!(
-        fits(program, &candidate).await,
-        "{} was built and is not what it should be",
-        candidate.display()
-    );
-    Ok(candidate)
+    at_hand(program, &built)
+        .await
+        .with_context(|| format!("{} was built and is not what it should be", program.name()))
+}
+
+/// Where a program is, if it need not be built.
+async fn at_hand(program: Program, built: &Path) -> Option<PathBuf> {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // What is for administrators is not on everybody's path.
+    let folders = assets.into_iter().chain(std::env::split_paths(&path));
+    let folders = folders.chain(["/usr/sbin".into(), "/sbin".into(), built.to_owned()]);
+    for folder in folders {
+        let candidate = folder.join(program.name());
+        if candidate.is_file() && fits(program, &candidate).await {
+            return Some(candidate);
+        }
+    }
+    None
 }
 
 /// Every kubectl at hand, whatever its version: where it is, and what it says of itself.
@@ -184,13 +181,23 @@ fn cache() -> Result<PathBuf> {
     named.or_else(|| Some(usual()?.join("cleat-kubernetes"))).context("neither E2E_CACHE nor HOME is set")
 }
 
-/// Builds what a module has to give, unless another process has meanwhile.
+/// Builds what is missing of a module.
 async fn build(module: &Module, bin: &Path) -> Result<()> {
     std::fs::create_dir_all(bin).with_context(|| format!("cannot create {}", bin.display()))?;
     let lock = File::create(bin.join(".lock")).context("cannot open the lock of the cache")?;
     let locked = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await?;
     let _lock = locked.context("cannot lock the cache")?;
-    let names: Vec<&str> = module.packages.iter().map(|(_, name)| *name).collect();
+    let mut missing = Vec::new();
+    for (program, package) in module.programs {
+        // Another process may have built it meanwhile.
+        if at_hand(*program, bin).await.is_none() {
+            missing.push((program.name(), *package));
+        }
+    }
+    let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
     progress(format_args!("building {} from {}; this is done once", names.join(", "), module.folder));
     let begun = Instant::now();
     // A build that is cut short leaves nothing that looks like a program.
@@ -199,10 +206,10 @@ async fn build(module: &Module, bin: &Path) -> Result<()> {
     command.arg("build").arg("-trimpath").arg("-ldflags").arg(module.flags).arg("-o");
     let mut output = OsString::from(work.path());
     output.push("/");
-    if let [(_, name)] = module.packages {
+    if let [name] = names[..] {
         output.push(name);
     }
-    command.arg(output).args(module.packages.iter().map(|(package, _)| package));
+    command.arg(output).args(missing.iter().map(|(_, package)| package));
     command.current_dir(Path::new(SOURCES).join(module.folder)).env("CGO_ENABLED", "0").env("GOFLAGS", "");
     let status = command.stdin(Stdio::null()).kill_on_drop(true).status().await;
     let status = status.context("cannot run go: install Go 1.26 or later from https://go.dev/dl")?;

@@ -16,7 +16,7 @@
 //! | `E2E_MACHINE` | an address at which pods there reach this machine, for the PostgreSQL that it runs |
 //! | `KUBEBUILDER_ASSETS` | a folder with kube-apiserver and the others |
 //! | `E2E_CACHE` | where programs are kept that had to be built, `~/.cache/cleat-kubernetes` unless said otherwise |
-//! | `E2E_PROFILE` | the profile that Cleat's own programs are built with, `dev` unless said otherwise |
+//! | `E2E_PROFILE` | the profile that Cleat's own programs are built with, as they are shipped, instead of those that `cargo test` has built |
 //! | `E2E_LOGS` | where the logs of failed tests are kept, `/tmp/cleat-e2e-logs` unless said otherwise |
 //!
 //! # Guarantees

@@ -27,6 +27,8 @@ const PASSWD: &str = "root:x:0:0::/:/nologin\ncleat:x:65532:65532::/:/nologin\n"
 pub struct Product {
     operator: PathBuf,
     runner: PathBuf,
+    /// What users call `cleat`.
+    pub command_line: PathBuf,
 }
 
 /// A line of what cargo says with `--message-format=json`.
@@ -39,16 +41,63 @@ struct Message {
 #[derive(Deserialize)]
 struct Target {
     name: String,
+    kind: Vec<String>,
 }
 
 impl Product {
-    /// Builds the programs with a profile of cargo's.
+    /// Builds the programs with a profile of cargo's, as they are shipped.
     ///
     /// # Errors
     /// They cannot be built.
     pub async fn build(profile: &str) -> Result<Self> {
-        let [operator, runner] = build(profile, ["cleat-operator", "cleat-runner"]).await?;
-        Ok(Self { operator, runner })
+        let packages = ["cleat-operator", "cleat-runner", "cleat"].map(|package| ["--package", package]);
+        let build = ["build", "--profile", profile, "--bins"];
+        Self::with(&[&build[..], packages.as_flattened()].concat()).await
+    }
+
+    /// The programs as `cargo test` has built them for tests of their own, or builds them now. Others would be the same, with other
+    /// features of what they depend on, for which all of that had to be built again.
+    ///
+    /// # Errors
+    /// They cannot be built.
+    pub async fn for_tests() -> Result<Self> {
+        if let Ok(profile) = std::env::var("E2E_PROFILE") {
+            return Self::build(&profile).await;
+        }
+        // One of each package: cargo builds a package's programs before its tests.
+        let tests = ["operator", "runner", "commands"].map(|test| ["--test", test]);
+        Self::with(&[&["test", "--workspace", "--no-run"][..], tests.as_flattened()].concat()).await
+    }
+
+    async fn with(arguments: &[&str]) -> Result<Self> {
+        progress(format_args!("building operator, runner and command line: cargo {}", arguments.join(" ")));
+        let begun = Instant::now();
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.args(arguments).arg("--message-format=json-render-diagnostics");
+        command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true).output().await;
+        let done = done.context("cannot run cargo")?;
+        ensure!(done.status.success(), "operator, runner and command line cannot be built");
+        let messages: Vec<Message> = String::from_utf8_lossy(&done.stdout)
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        let program = |name: &str| {
+            let is_it = |target: &Target| target.name == name && target.kind == ["bin"];
+            let found = messages
+                .iter()
+                .find(|message| message.executable.is_some() && message.target.as_ref().is_some_and(is_it));
+            found
+                .and_then(|message| message.executable.clone())
+                .with_context(|| format!("there is no {name}"))
+        };
+        let product = Self {
+            operator: program("cleat-operator")?,
+            runner: program("cleat-runner")?,
+            command_line: program("cleat")?,
+        };
+        progress(format_args!("built after {} s", begun.elapsed().as_secs()));
+        Ok(product)
     }
 
     /// The operator's image.
@@ -62,43 +111,6 @@ impl Product {
     pub fn runner(&self, tag: &str) -> Image {
         image("runner", tag, &self.runner, "The runner of Cleat")
     }
-}
-
-/// Builds the command line.
-///
-/// # Errors
-/// It cannot be built.
-pub async fn command_line(profile: &str) -> Result<PathBuf> {
-    let [program] = build(profile, ["cleat"]).await?;
-    Ok(program)
-}
-
-/// Builds packages of this workspace, and gives the program of the same name of each.
-async fn build<const N: usize>(profile: &str, packages: [&str; N]) -> Result<[PathBuf; N]> {
-    progress(format_args!("building {} with profile {profile}", packages.join(", ")));
-    let begun = Instant::now();
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--message-format=json-render-diagnostics", "--profile", profile, "--bins"]);
-    command.args(packages.iter().flat_map(|package| ["--package", package]));
-    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-    let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true).output().await;
-    let done = done.context("cannot run cargo")?;
-    ensure!(done.status.success(), "{} cannot be built", packages.join(", "));
-    let messages: Vec<Message> = String::from_utf8_lossy(&done.stdout)
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
-    let mut programs = packages.map(|_| PathBuf::new());
-    for (name, program) in packages.iter().zip(&mut programs) {
-        let found = messages.iter().find(|message| {
-            message.executable.is_some() && message.target.as_ref().is_some_and(|target| target.name == *name)
-        });
-        *program = found
-            .and_then(|message| message.executable.clone())
-            .with_context(|| format!("there is no {name}"))?;
-    }
-    progress(format_args!("built after {} s", begun.elapsed().as_secs()));
-    Ok(programs)
 }
 
 fn image(name: &str, tag: &str, program: &Path, title: &str) -> Image {

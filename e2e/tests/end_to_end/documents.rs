@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use cleat_testing::postgres::{Options, Server};
 use e2e::document::{Place, Session, pages};
 use e2e::image::Image;
-use e2e::product::{Product, command_line};
+use e2e::product::Product;
 use e2e::{Cluster, Kubectl, Program, guest, program};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -31,13 +31,12 @@ async fn turn() -> Result<(&'static World, MutexGuard<'static, ()>)> {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;
     let world = WORLD.get_or_try_init(|| async {
-        let profile = std::env::var("E2E_PROFILE").unwrap_or_else(|_| "dev".to_owned());
-        let (product, cleat) = (Product::build(&profile).await?, command_line(&profile).await?);
+        let product = Product::for_tests().await?;
         let cluster = Cluster::shared().await?;
         cluster.load(&product.operator(TAG)).await?;
         cluster.load(&product.runner(TAG)).await?;
         let (kubectl, helm) = (program(Program::Kubectl).await?, program(Program::Helm).await?);
-        anyhow::Ok(World { cluster, cleat, kubectl, helm })
+        anyhow::Ok(World { cluster, cleat: product.command_line, kubectl, helm })
     });
     Ok((world.await?, turn))
 }

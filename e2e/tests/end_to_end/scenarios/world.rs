@@ -63,8 +63,7 @@ impl Turn {
 
 impl World {
     async fn create() -> Result<Self> {
-        let profile = std::env::var("E2E_PROFILE").unwrap_or_else(|_| "dev".to_owned());
-        let product = Product::build(&profile).await?;
+        let product = Product::for_tests().await?;
         let cluster = Cluster::shared().await?;
         let starting = cluster.running("install")?;
         for tag in [TAG, NEXT] {
