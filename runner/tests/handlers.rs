@@ -20,6 +20,8 @@ mod http;
 mod keeping;
 #[path = "handlers/kubernetes.rs"]
 mod kubernetes;
+#[path = "handlers/limits.rs"]
+mod limits;
 #[path = "handlers/orphans.rs"]
 mod orphans;
 #[path = "handlers/rerun.rs"]

@@ -57,12 +57,12 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// README and everything below docs, in order.
+/// README, the example that it begins with, and everything below docs, in order.
 ///
 /// # Errors
 /// A page cannot be read, or something on it is neither run nor marked.
 pub fn pages() -> Result<Vec<Page>> {
-    let mut names = vec!["README.md".to_owned()];
+    let mut names = vec!["README.md".to_owned(), "examples/orders/README.md".to_owned()];
     for folder in ["docs", "docs/reference"] {
         for entry in
             std::fs::read_dir(root().join(folder)).with_context(|| format!("cannot read {folder}"))?

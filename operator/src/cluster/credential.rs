@@ -41,6 +41,11 @@ impl Credential {
         (!tokens.is_empty()).then_some(Self { tokens, rotated, since })
     }
 
+    /// What is presented.
+    pub fn presented(&self) -> &str {
+        self.tokens.first().map_or("", String::as_str)
+    }
+
     /// What is stored.
     pub fn text(&self) -> String {
         self.tokens.iter().fold(String::new(), |text, token| text + token + "\n")

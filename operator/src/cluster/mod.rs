@@ -90,7 +90,7 @@ impl Reconcile for Clusters {
             let scope = self.scope.as_deref();
             gateway::allow(&self.context.client, binding, scope, &self.clusters, cluster).await?;
         }
-        let next = self.update(cluster, &groups, before.database).await?;
+        let next = self.update(cluster, &groups, &credential, before.database).await?;
         Ok(match (next, rotation) {
             (Next::After(next), Some(rotation)) => Next::After(next.min(rotation)),
             (Next::Change, Some(rotation)) => Next::After(rotation),
@@ -124,13 +124,15 @@ impl Clusters {
         &self,
         cluster: &Cluster,
         groups: &[Group],
+        credential: &Credential,
         database: Option<(&'static str, String)>,
     ) -> Result<Next, Error> {
         let Context { client, runners, .. } = &self.context;
         let seen = observe::now(client, cluster).await?;
         // Runners are looked for when their number may have changed.
         let wanted: i32 = groups.iter().map(|group| group.replicas).sum();
-        runners.keep(cluster, usize::try_from(wanted).unwrap_or(0), &instances(&seen.runners));
+        let (wanted, token) = (usize::try_from(wanted).unwrap_or(0), credential.presented());
+        runners.keep(cluster, token, wanted, &instances(&seen.runners));
         let statuses = runners.statuses(&Key::of(cluster));
         let connected: BTreeSet<_> = statuses.into_iter().map(|status| status.name).collect();
         let time = Timestamp::now();

@@ -1,7 +1,7 @@
 //! One connection to one runner.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use cleat_proto::v1;
@@ -15,20 +15,31 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
-use super::fleet::Credentials;
 use super::{Execution, Key, Wake};
 use crate::error::pause;
 
 /// A way to ask a runner.
 pub(super) type Admin = AdminClient<InterceptedService<Channel, Bearer>>;
 
-/// Shows the credential of the Cluster.
-#[derive(Clone)]
-pub(super) struct Bearer(MetadataValue<Ascii>);
+/// Shows the credential of the Cluster with each request, as it is by then: it may be rotated while a connection lasts. Clones show
+/// the same.
+#[derive(Clone, Default)]
+pub(super) struct Bearer(Arc<RwLock<Option<MetadataValue<Ascii>>>>);
+
+impl Bearer {
+    /// Shows this from now on.
+    pub(super) fn present(&self, token: &str) {
+        let mut value: Option<MetadataValue<Ascii>> = format!("Bearer {token}").parse().ok();
+        value.iter_mut().for_each(|value| value.set_sensitive(true));
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = value;
+    }
+}
 
 impl Interceptor for Bearer {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert("authorization", self.0.clone());
+        let value = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let value = value.ok_or_else(|| Status::unavailable("the Secret of the credential holds none"))?;
+        request.metadata_mut().insert("authorization", value);
         Ok(request)
     }
 }
@@ -63,15 +74,10 @@ struct State {
 }
 
 impl Connection {
-    pub(super) fn start(
-        key: Key,
-        target: Target,
-        credentials: Arc<Credentials>,
-        wakes: broadcast::Sender<Wake>,
-    ) -> Self {
+    pub(super) fn start(key: Key, target: Target, bearer: Bearer, wakes: broadcast::Sender<Wake>) -> Self {
         let stop = CancellationToken::new();
         let state = Arc::new(Mutex::new(State::default()));
-        let task = Task { key, target: target.clone(), credentials, wakes, state: Arc::clone(&state) };
+        let task = Task { key, target: target.clone(), bearer, wakes, state: Arc::clone(&state) };
         let stopped = stop.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -94,7 +100,7 @@ impl Connection {
 struct Task {
     key: Key,
     target: Target,
-    credentials: Arc<Credentials>,
+    bearer: Bearer,
     wakes: broadcast::Sender<Wake>,
     state: Arc<Mutex<State>>,
 }
@@ -137,11 +143,8 @@ impl Task {
             .keep_alive_timeout(KEEP_ALIVE)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
-        let token = self.credentials.present().await?;
-        let bearer =
-            format!("Bearer {token}").parse().map_err(|_| Status::internal("the credential is no text"))?;
         let channel = endpoint.connect().await.map_err(unusable)?;
-        Ok(AdminClient::with_interceptor(channel, Bearer(bearer)).max_decoding_message_size(64 << 20))
+        Ok(AdminClient::with_interceptor(channel, self.bearer.clone()).max_decoding_message_size(64 << 20))
     }
 
     async fn statuses(&self, mut stream: Streaming<v1::RunnerStatus>) -> Result<(), Status> {

@@ -7,18 +7,16 @@ use std::time::Duration;
 
 use cleat_proto::v1;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tonic::Status;
 
-use super::connection::{Admin, Connection, Target};
+use super::connection::{Admin, Bearer, Connection, Target};
 use super::describe::{self, Question};
 use super::{ATTEMPTS, Described, Error, Execution, Key, PATIENCE, Wake};
-use crate::cluster::credential::Credential;
 use crate::error::chain;
-use crate::names::{self, annotation, label};
+use crate::names::{annotation, label};
 
 /// The runners of one Cluster. They are left alone when this is dropped.
 pub(super) struct Fleet {
@@ -30,6 +28,8 @@ pub(super) struct Fleet {
     turn: AtomicUsize,
     look: Arc<Notify>,
     questions: mpsc::Sender<Question>,
+    /// What every runner is shown.
+    bearer: Bearer,
 }
 
 /// The pauses between two looks at the Leases while runners are missing, and while all is well.
@@ -37,26 +37,10 @@ const SOON: Duration = Duration::from_millis(500);
 const LATER: Duration = Duration::from_secs(5);
 const RARELY: Duration = Duration::from_secs(60);
 
-/// Reads the credential of a Cluster.
-pub(super) struct Credentials {
-    secrets: Api<Secret>,
-    name: String,
-}
-
-impl Credentials {
-    /// What is presented. It is read for each connection, because it may have been rotated.
-    pub(super) async fn present(&self) -> Result<String, Status> {
-        let secret = self.secrets.get(&self.name).await;
-        let secret = secret.map_err(|error| Status::unavailable(chain(&error)))?;
-        let credential = Credential::of(&secret).and_then(|credential| credential.tokens.into_iter().next());
-        credential.ok_or_else(|| Status::unavailable("the Secret of the credential holds none"))
-    }
-}
-
 impl Fleet {
     pub(super) fn start(key: Key, uid: String, client: Client, wakes: broadcast::Sender<Wake>) -> Arc<Self> {
         let (questions, asked) = mpsc::channel(1024);
-        let look = Arc::new(Notify::new());
+        let (look, bearer) = (Arc::new(Notify::new()), Bearer::default());
         let fleet = Arc::new(Self {
             uid,
             runners: Mutex::default(),
@@ -64,18 +48,10 @@ impl Fleet {
             turn: AtomicUsize::new(0),
             look: Arc::clone(&look),
             questions,
+            bearer: bearer.clone(),
         });
         tokio::spawn(describe::run(Arc::downgrade(&fleet), asked));
-        let finder = Finder {
-            leases: Api::namespaced(client.clone(), &key.namespace),
-            credentials: Arc::new(Credentials {
-                secrets: Api::namespaced(client, &key.namespace),
-                name: names::credential(&key.name),
-            }),
-            key,
-            wakes,
-            look,
-        };
+        let finder = Finder { leases: Api::namespaced(client, &key.namespace), bearer, key, wakes, look };
         tokio::spawn(finder.run(Arc::downgrade(&fleet)));
         fleet
     }
@@ -91,6 +67,11 @@ impl Fleet {
         if before != wanted || known != *instances {
             self.look.notify_one();
         }
+    }
+
+    /// Shows this to every runner from now on, also over connections that are there.
+    pub(super) fn present(&self, token: &str) {
+        self.bearer.present(token);
     }
 
     pub(super) fn statuses(&self) -> Vec<v1::RunnerStatus> {
@@ -137,7 +118,7 @@ impl Fleet {
 struct Finder {
     key: Key,
     leases: Api<Lease>,
-    credentials: Arc<Credentials>,
+    bearer: Bearer,
     wakes: broadcast::Sender<Wake>,
     look: Arc<Notify>,
 }
@@ -185,8 +166,8 @@ impl Finder {
         runners.retain(|_, connection| targets.contains(&connection.target));
         for target in targets {
             runners.entry(target.name.clone()).or_insert_with(|| {
-                let credentials = Arc::clone(&self.credentials);
-                Arc::new(Connection::start(self.key.clone(), target, credentials, self.wakes.clone()))
+                let bearer = self.bearer.clone();
+                Arc::new(Connection::start(self.key.clone(), target, bearer, self.wakes.clone()))
             });
         }
         let connected = runners.values().filter(|connection| connection.status().is_some()).count();

@@ -89,8 +89,8 @@ impl Runners {
     }
 
     /// Keeps in touch with the runners of a Cluster: so many are wanted, and these starts of them are known. They are looked for if that
-    /// is something else than before.
-    pub fn keep(&self, cluster: &Cluster, wanted: usize, instances: &BTreeSet<String>) {
+    /// is something else than before. They are shown this token, from now on also over connections that are there.
+    pub fn keep(&self, cluster: &Cluster, token: &str, wanted: usize, instances: &BTreeSet<String>) {
         let (key, uid) = (Key::of(cluster), cluster.uid().unwrap_or_default());
         let mut fleets = self.0.fleets.lock().unwrap_or_else(PoisonError::into_inner);
         let fleet = fleets.get(&key).filter(|fleet| fleet.uid() == uid).cloned().unwrap_or_else(|| {
@@ -99,6 +99,7 @@ impl Runners {
             fleet
         });
         drop(fleets);
+        fleet.present(token);
         fleet.look(wanted, instances);
         let connected = i64::try_from(fleet.statuses().len()).unwrap_or(i64::MAX);
         self.0.metrics.runners.with_label_values(&[&key.namespace, &key.name]).set(connected);

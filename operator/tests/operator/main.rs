@@ -7,8 +7,11 @@ mod holding;
 mod hooks;
 mod leading;
 mod monitoring;
+mod natives;
 #[path = "../../../runner/tests/nodes/mod.rs"]
 mod nodes;
+mod pod;
 mod rig;
+mod rotation;
 mod scope;
 mod workflows;

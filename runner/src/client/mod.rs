@@ -71,6 +71,11 @@ impl EntityClient {
         Self { caller: entity::Caller::Inside, ..self }
     }
 
+    /// The same for somebody who is told to come back instead of waiting when too much waits already.
+    pub(crate) fn for_users(self) -> Self {
+        Self { caller: entity::Caller::User, ..self }
+    }
+
     /// The type that is asked.
     pub fn entity_type(&self) -> &EntityType {
         &self.entity_type

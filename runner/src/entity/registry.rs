@@ -29,6 +29,8 @@ pub(super) struct Kind {
     pub(super) idle: Duration,
     pub(super) mailbox: usize,
     pub(super) concurrency: Concurrency,
+    /// Whether what is persisted begins at once and waits for its turn inside, so that it counts as waiting until it has run.
+    pub(super) waits_inside: bool,
     pub(super) metrics: Option<OfType>,
     paces: HashMap<String, Pace>,
     /// How many instances of it are in memory, of this registration and of earlier ones.
@@ -77,12 +79,15 @@ impl Registry {
         }
         let entity_type = definition.entity_type.clone();
         let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        let concurrency = definition.concurrency.unwrap_or(options.concurrency);
         let kind = Kind {
             metrics: options.metrics.as_ref().map(|metrics| metrics.of(definition)),
             active: kinds.get(&entity_type).map(|earlier| Arc::clone(&earlier.active)).unwrap_or_default(),
             idle: definition.idle.unwrap_or(options.idle),
             mailbox: definition.mailbox.unwrap_or(options.mailbox).get(),
-            concurrency: definition.concurrency.unwrap_or(options.concurrency),
+            concurrency,
+            // The runtime's own types have an order of their own; what users write may do all that comes at the same time.
+            waits_inside: entity.reserved().is_some() && concurrency == Concurrency::Unbounded,
             paces: paces(definition),
             replaced: CancellationToken::new(),
             entity,

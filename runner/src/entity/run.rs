@@ -44,6 +44,21 @@ pub(super) enum Done {
     Broken(Job, store::Error),
 }
 
+impl Done {
+    /// The message.
+    pub(super) fn job(&self) -> &Job {
+        match self {
+            Self::Ended(job, _)
+            | Self::GivenUp(job, _)
+            | Self::Interrupted(job)
+            | Self::Parked(job)
+            | Self::Outdated(job)
+            | Self::Duplicate(job, _)
+            | Self::Broken(job, _) => job,
+        }
+    }
+}
+
 /// What a handler did.
 pub(super) struct Ended {
     pub(super) outcome: Outcome,

@@ -43,6 +43,8 @@ pub(super) struct Turn {
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     /// Whether the one that runs changes the state.
     exclusive: bool,
+    /// How many of those that run wait for their turn inside.
+    queued: usize,
     /// What handlers did, in order, while a user's transaction before it is being committed.
     finished: VecDeque<Finished>,
     committing: FuturesOrdered<BoxFuture<'static, Settled>>,
@@ -95,6 +97,7 @@ impl Turn {
             ready: VecDeque::new(),
             running: FuturesUnordered::new(),
             exclusive: false,
+            queued: 0,
             finished: VecDeque::new(),
             committing: FuturesOrdered::new(),
             transacting: false,
@@ -159,7 +162,7 @@ impl Turn {
         let mut taken = false;
         // While a request waits for other entities, theirs may be anywhere in the mailbox.
         while self.entering.len() + self.ready.len() < self.me.kind.mailbox || self.me.waiting.any() {
-            let inside = self.entering.len() + self.ready.len();
+            let inside = self.entering.len() + self.ready.len() + self.queued;
             let Some(mut job) = self.me.mailbox().take(inside) else { break };
             self.shard.taken(1);
             taken = true;
@@ -235,6 +238,7 @@ impl Turn {
 
     fn launch(&mut self, job: Job, method: Method) {
         self.exclusive = method.access == Access::Write;
+        self.queued += usize::from(self.me.kind.waits_inside && job.persisted);
         let generation = self.generation;
         let earlier = Earlier::new(self.commits, generation, self.settlement.subscribe());
         tracing::trace!(entity = %self.me.address, request = %job.id(), generation, "running");
@@ -245,6 +249,7 @@ impl Turn {
     /// A handler is done: what it did goes into a commit, or its caller is told.
     async fn done(&mut self, done: Done) {
         self.exclusive = false;
+        self.queued -= usize::from(self.me.kind.waits_inside && done.job().persisted);
         match done {
             Done::Ended(job, ended) if job.persisted => {
                 let (write, outcome, after, transaction) = self.finish(&job, ended);

@@ -117,7 +117,7 @@ impl Desk {
         payload: &Value,
         key: Option<&str>,
     ) -> Result<(), Problem> {
-        let executions = self.executions(&id.workflow)?;
+        let executions = self.executions(&id.workflow)?.for_users();
         self.timely(executions.signal_once(&id.key, name, payload, key)).await
     }
 

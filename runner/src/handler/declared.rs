@@ -36,7 +36,10 @@ impl Plan {
     /// The native type, or a method of it, is not compiled into this runner.
     pub fn entity(self, natives: &Natives, egress: &Egress) -> Result<Arc<dyn Entity>, Vec<Fault>> {
         let native = match &self.native {
-            Some(name) => Some(natives.get(name).cloned().ok_or_else(|| vec![unknown(name, natives)])?),
+            Some(name) => {
+                let native = natives.get(name).filter(|native| is_users(native));
+                Some(native.cloned().ok_or_else(|| vec![unknown(name, natives)])?)
+            }
             None => None,
         };
         let definition = match &native {
@@ -78,8 +81,14 @@ impl Plan {
     }
 }
 
+/// Whether a type is one of those that users have written. Executions have a door of their own.
+fn is_users(native: &Arc<dyn Entity>) -> bool {
+    native.reserved().is_none()
+}
+
 fn unknown(name: &str, natives: &Natives) -> Fault {
-    let known = natives.keys().cloned().collect::<Vec<_>>().join(", ");
+    let known = natives.iter().filter(|(_, native)| is_users(native)).map(|(name, _)| name.clone());
+    let known = known.collect::<Vec<_>>().join(", ");
     let known = if known.is_empty() { "none is".to_owned() } else { format!("there are {known}") };
     Fault {
         path: "spec.handler.native.type".to_owned(),

@@ -86,6 +86,11 @@ impl Executions {
         Self { definition: Arc::new(definition), entity, host: runtime.workflows().clone() }
     }
 
+    /// The same for somebody who is told to come back instead of waiting when too much waits for an execution already.
+    pub(crate) fn for_users(self) -> Self {
+        Self { entity: self.entity.for_users(), ..self }
+    }
+
     /// What their workflow is called.
     pub fn workflow(&self) -> &str {
         self.definition.name()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cleat_runner::egress::{Error, Limits, Options};
+use cleat_runner::egress::{Error, Limits, Metrics, Options};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
@@ -55,18 +55,51 @@ async fn an_answer_that_is_too_large_is_not_read_to_its_end() {
 #[tokio::test]
 async fn an_endpoint_that_fails_again_and_again_is_left_alone_and_comes_back() {
     let service = Service::start(|number| answer(if number < 3 { 500 } else { 200 }, ""), None).await;
-    let breaker = Limits { failures: 3, pause: Duration::from_millis(300) };
-    let egress = egress(Options { breaker, ..options() });
+    let breaker = Limits { failures: 3, pause: Duration::from_secs(3600) };
+    let patient = egress(Options { breaker, ..options() });
     for _ in 0..3 {
-        assert_eq!(egress.send(request(&service.url())).await.unwrap().status, 500);
+        assert_eq!(patient.send(request(&service.url())).await.unwrap().status, 500);
     }
-    let error = egress.send(request(&service.url())).await.unwrap_err();
+    let error = patient.send(request(&service.url())).await.unwrap_err();
     assert_eq!((error.reason(), error.is_transient()), ("CircuitOpen", true));
     assert!(error.to_string().contains("left alone"), "{error}");
     assert_eq!(service.asked().len(), 3);
-    let again = error.retry_after().unwrap();
-    assert!(again <= breaker.pause);
-    tokio::time::sleep(again).await;
+    assert!(error.retry_after().unwrap() <= breaker.pause);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_was_left_alone_comes_back_and_is_counted_only_meanwhile() {
+    // It fails once more when it is tried.
+    let service = Service::start(|number| answer(if number < 4 { 500 } else { 200 }, ""), None).await;
+    let registry = prometheus::Registry::new();
+    let open = || {
+        let families = registry.gather();
+        let family = families.iter().find(|family| family.name() == "cleat_egress_circuits_open").unwrap();
+        family.get_metric()[0].get_gauge().value()
+    };
+    let breaker = Limits { failures: 3, pause: Duration::from_millis(1) };
+    let metrics = Some(Metrics::new(&registry).unwrap());
+    let egress = egress(Options { breaker, metrics, ..options() });
+    let mut counted = Vec::new();
+    let comes_back = async {
+        loop {
+            let answer = egress.send(request(&service.url())).await;
+            counted.push((service.asked().len(), open()));
+            match answer {
+                Ok(answer) if answer.status == 200 => return,
+                Ok(answer) => assert_eq!(answer.status, 500),
+                Err(error) => {
+                    assert_eq!(error.reason(), "CircuitOpen");
+                    tokio::time::sleep(error.retry_after().unwrap()).await;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), comes_back).await.unwrap();
+    // After two failures it is asked as before, after three and a trial that failed it is left alone, then all is well.
+    for (asked, open) in counted {
+        assert_eq!(open, if (3..=4).contains(&asked) { 1.0 } else { 0.0 }, "asked {asked} times");
+    }
     assert_eq!(egress.send(request(&service.url())).await.unwrap().status, 200);
-    assert_eq!(egress.send(request(&service.url())).await.unwrap().status, 200);
+    assert_eq!((service.asked().len(), open()), (6, 0.0));
 }

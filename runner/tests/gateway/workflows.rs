@@ -7,13 +7,17 @@ use cleat_proto::gateway::v1::{
     CancelRequest, Control, ControlRequest, DescribeRequest, HistoryRequest, ListRequest, QueryRequest,
     ResultRequest, SignalRequest, StartRequest,
 };
+use cleat_runner::message::codec;
+use cleat_runner::workflow::Executions;
+use cleat_runner::workflow::journal::Event;
 use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
 use tonic::Code;
 
 use crate::client::Http;
 use crate::flow::{Order, Stocktaking, Wanted};
 use crate::grpc::{channel, reason};
-use crate::nodes::PATIENCE;
+use crate::nodes::{self, PATIENCE};
 use crate::world::{Runner, World};
 
 async fn two(world: &World) -> ([Runner; 2], Order) {
@@ -305,6 +309,77 @@ async fn the_same_goes_over_grpc() {
     assert_eq!(reason(&unknown), (Code::NotFound, "NoSuchExecution"));
     let nothing = client.control(control(Control::Unspecified)).await.unwrap_err();
     assert_eq!(reason(&nothing), (Code::InvalidArgument, "InvalidParameter"));
+    for runner in runners {
+        runner.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_signals_an_execution_when_too_much_waits_for_it_is_told_to_come_back() {
+    let world = World::new().await;
+    let (runners, _) = two(&world).await;
+    let start = json!({ "key": "o-1", "input": { "item": "apples", "count": 1 } });
+    assert_eq!(runners[0].http.post("/v1/workflows/order", start).await.status, 201);
+    let path = "/v1/workflows/order:o-1";
+    let waits = async {
+        while runners[0].http.post(&format!("{path}/queries/status"), json!(null)).await.json() != "waiting" {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waits).await.unwrap();
+    // While this is open nobody can write to a journal, and what comes waits. Whoever is no user is never sent away.
+    let mut gate = PgConnection::connect(&world.nodes.database.url).await.unwrap();
+    sqlx::raw_sql("BEGIN; LOCK TABLE cleat.journal IN EXCLUSIVE MODE").execute(&mut gate).await.unwrap();
+    let executions = Executions::new(&runners[0].node, "order").unwrap();
+    // One of them is being written and does not wait.
+    let signals: Vec<_> = (0..1001)
+        .map(|number| {
+            let executions = executions.clone();
+            tokio::spawn(async move { executions.signal("o-1", "noted", &number).await })
+        })
+        .collect();
+    nodes::until("all of them wait", || {
+        let work = runners.iter().flat_map(|runner| runner.node.host().work().into_values());
+        work.map(|work| work.open).sum::<usize>() == signals.len()
+    })
+    .await;
+    for runner in &runners {
+        let signal = format!("{path}/signals/noted");
+        for key in [&[][..], &[("idempotency-key", "one too many")]] {
+            let refused = runner.http.post_with(&signal, key, json!("no")).await;
+            assert_eq!(refused.problem(), (429, "MailboxFull".to_owned()));
+            assert_eq!(refused.header("retry-after"), "1");
+        }
+        let mut client = WorkflowsClient::new(channel(&runner.http).await);
+        let request = SignalRequest {
+            id: "order:o-1".to_owned(),
+            name: "noted".to_owned(),
+            payload: "\"no\"".into(),
+            ..SignalRequest::default()
+        };
+        let refused = client.signal(request).await.unwrap_err();
+        assert_eq!(reason(&refused), (Code::ResourceExhausted, "MailboxFull"));
+        assert_eq!(refused.metadata().get("cleat-retry-after").unwrap(), "1");
+    }
+    sqlx::raw_sql("COMMIT").execute(&mut gate).await.unwrap();
+    for signal in signals {
+        signal.await.unwrap().unwrap();
+    }
+    // There is room again, also under a key that was refused; what was taken is all there, and nothing of what was not.
+    let key = [("idempotency-key", "one too many")];
+    for _ in 0..2 {
+        let taken = runners[1].http.post_with(&format!("{path}/signals/noted"), &key, json!("yes")).await;
+        assert_eq!(taken.status, 202);
+    }
+    let history = executions.history("o-1").await.unwrap();
+    let noted = history.iter().filter_map(|entry| match &entry.event {
+        Event::Signal { payload, .. } => Some(codec::decode::<Value>(payload).unwrap()),
+        _ => None,
+    });
+    let mut noted: Vec<Value> = noted.collect();
+    assert_eq!(noted.pop(), Some(json!("yes")));
+    noted.sort_by_key(Value::as_u64);
+    assert_eq!(noted, (0..1001).map(|number| json!(number)).collect::<Vec<_>>());
     for runner in runners {
         runner.shutdown().await;
     }

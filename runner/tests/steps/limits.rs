@@ -1,10 +1,15 @@
 //! What no workflow may do, however it is written.
 
-use cleat_runner::steps::{MAX_INPUT, MAX_ITEMS};
+use std::sync::atomic::Ordering;
+
+use cleat_runner::egress::Options;
+use cleat_runner::steps::{self, MAX_INPUT, MAX_ITEMS, Reach, Written};
+use cleat_runner::workflow::test::Test;
+use cleat_runner::workflow::{Executions, StepPhase};
 use serde_json::{Value, json};
 
-use crate::service::answer;
-use crate::shop::{Shop, failure, named};
+use crate::service::{answer, egress, options};
+use crate::shop::{Shop, brief, failure, named, workflow};
 use crate::world::Place;
 
 /// Why steps fail, with an input.
@@ -97,4 +102,36 @@ async fn refusals_are_final_and_trouble_is_not() {
     let (reason, message) = failure(ended.outcome);
     assert_eq!(reason, "TimedOut", "{message}");
     assert!(message.contains("no entity type nobody"), "{message}");
+}
+
+#[tokio::test]
+async fn a_step_asks_only_whom_the_egress_rules_allow() {
+    let shop = Shop::new(Place::sqlite().await).await;
+    let steps =
+        "steps: [{name: a, http: {url: 'http://carrier.shop.svc/'}, retry: {attempts: 5, backoff: 1ms}}]";
+    let listed = Options { allow: "*.shop.example".parse().unwrap(), ..options() };
+    // The machine itself is nobody's to ask, unless it is said so.
+    for (rules, says) in [(listed, "add it to egress.allow"), (Options::default(), "127.0.0.1 is ")] {
+        let reach = Reach::new(&shop.host, egress(rules));
+        let test = Test::new(Written::new("test", &workflow(&shop.fill(steps)), reach.clone()).unwrap());
+        let ended = test.run(&json!({})).await.unwrap();
+        let (reason, message) = failure(ended.outcome);
+        assert_eq!(reason, "EgressRefused", "{message}");
+        assert!(message.contains("may not be asked") && message.contains(says), "{message}");
+        assert_eq!(ended.elapsed, std::time::Duration::ZERO, "asking again would not help");
+        // The same with a stored execution, whose report says it of the step.
+        let name = format!("refused{}", says.len());
+        steps::register(&shop.host, &reach, &name, &workflow(&shop.fill(steps))).unwrap();
+        let flows = Executions::new(&shop.host, &name).unwrap();
+        flows.start(&json!({}), &named("one")).await.unwrap();
+        assert_eq!(failure(flows.join("one").await.unwrap()).0, "EgressRefused");
+        let report = flows.report("one").await.unwrap();
+        assert_eq!(brief(&report), [("a", StepPhase::Failed)]);
+        assert!(report.steps[0].message.as_ref().unwrap().contains(says), "{report:?}");
+        assert_eq!(report.steps[0].attempts, 1);
+    }
+    assert_eq!(shop.carrier.connections.load(Ordering::SeqCst), 0);
+    // With the rules of the others it is asked.
+    shop.test(steps).run(&json!({})).await.unwrap();
+    assert_eq!(shop.carrier.asked().len(), 1);
 }
