@@ -84,7 +84,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     println!("  Kubernetes API   export KUBECONFIG={}", data.join("kubeconfig").display());
     println!("  gateway          http://{}", platform.gateway);
     let shown = tokio::select! {
-        shown = platform.work(&arguments) => shown,
+        shown = platform.work(&arguments, &data) => shown,
         asked = asked_to_stop() => asked.context("cannot wait for Ctrl-C"),
     };
     println!("cleat: stopping; the next start finds its data");
@@ -196,10 +196,10 @@ impl Platform {
     }
 
     /// What is to be done once it runs.
-    async fn work(&self, arguments: &Arguments) -> Result<()> {
+    async fn work(&self, arguments: &Arguments, data: &Path) -> Result<()> {
         let applying = async {
             match &arguments.file {
-                Some(path) => apply::follow(&self.client, NAMESPACE, path).await,
+                Some(path) => apply::follow(&self.client, NAMESPACE, path, data.join("started")).await,
                 None => std::future::pending().await,
             }
         };
