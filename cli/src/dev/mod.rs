@@ -140,6 +140,7 @@ struct Platform {
 impl Platform {
     async fn start(arguments: &Arguments, data: &Path, logs: Logs) -> Result<Self> {
         let program = program(arguments, data)?;
+        let definitions = definitions();
         let backend =
             cleat_apiserver::store::Sqlite::open(&data.join("api.db")).await.context("cannot open api.db")?;
         let server = cleat_apiserver::start(cleat_apiserver::Options {
@@ -148,11 +149,7 @@ impl Platform {
             kubeconfig: Some(data.join("kubeconfig")),
             namespace: NAMESPACE.to_owned(),
             logs: Some(std::sync::Arc::new(logs.clone())),
-            definitions: cleat_crds::all()
-                .iter()
-                .map(serde_json::to_value)
-                .collect::<Result<_, _>>()
-                .context("the custom resources cannot be written")?,
+            definitions: definitions.await?,
             ..cleat_apiserver::Options::default()
         })
         .await?;
@@ -235,6 +232,13 @@ impl Platform {
         }
         self.server.shutdown().await;
     }
+}
+
+/// The custom resources. Writing them takes a moment, in which something else can be done.
+fn definitions() -> impl Future<Output = Result<Vec<Value>>> {
+    let write = || cleat_crds::all().iter().map(serde_json::to_value).collect::<Result<_, _>>();
+    let written = tokio::task::spawn_blocking(write);
+    async { written.await?.context("the custom resources cannot be written") }
 }
 
 /// A condition of a Cluster: its status, and its reason and message.
