@@ -55,7 +55,7 @@ impl Question {
 impl Gateway {
     /// Finds a gateway and connects to it.
     pub async fn find(target: &Target) -> Result<Self> {
-        let Connection { stream, host, token } = target.connect().await?;
+        let Connection { stream, host, token } = waiting("looking for a gateway", target.connect()).await?;
         let (sender, connection) =
             handshake(TokioIo::new(stream)).await.context("the gateway does not speak HTTP")?;
         tokio::spawn(connection);
@@ -86,7 +86,7 @@ impl Gateway {
     /// Asks for a stream, and gives what comes as it comes.
     pub async fn stream(&mut self, question: Question) -> Result<Incoming> {
         let question = question.header("accept", Some("text/event-stream".to_owned()));
-        Ok(self.send(question).await?.into_body())
+        Ok(waiting("waiting for the stream", self.send(question)).await?.into_body())
     }
 
     async fn send(&mut self, question: Question) -> Result<Response<Incoming>> {

@@ -82,7 +82,7 @@ async fn run(Arguments { target, output, command }: Arguments) -> Result<()> {
         Command::Dev(arguments) => dev::run(arguments).await,
         Command::Call(asked) => command::call::call(&target, &asked, output).await,
         Command::Notify(told) => command::call::notify(&target, &told, output).await,
-        Command::Stream(asked) => command::call::stream(&target, &asked).await,
+        Command::Stream(asked) => command::call::stream(&target, &asked, output).await,
         Command::Workflow(command) => command::workflow::run(&target, &command, output).await,
         Command::Cron(command) => command::cron::run(&target, &command, output).await,
         Command::Shards => command::shards::run(&target, output).await,

@@ -32,6 +32,14 @@ impl Format {
         };
         write(&text)
     }
+
+    /// Shows one of many values, none of which is known to be the last: one a line, or as a document of its own in YAML.
+    pub fn print_item(self, value: &serde_json::Value) -> Result<()> {
+        match self {
+            Self::Text | Self::Wide | Self::Json => write(&format!("{value}\n")),
+            Self::Yaml => write(&format!("---\n{}", serde_yaml::to_string(value)?)),
+        }
+    }
 }
 
 /// Writes to standard output. Whoever reads it may have gone away, as `head` does: that is no error.
@@ -46,7 +54,8 @@ pub fn write(text: &str) -> Result<()> {
 pub fn trace() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let ansi = coloured(&std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
 }
 
 /// Columns under their names.
@@ -75,12 +84,7 @@ impl Table {
     pub fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            self.rows
-                .iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
+            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| visible(cell)).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut text = String::new();
@@ -88,15 +92,21 @@ impl Table {
             let line: Vec<String> = row
                 .iter()
                 .zip(&widths)
-                .map(|(cell, width)| {
-                    format!("{cell}{}", " ".repeat(width.saturating_sub(cell.chars().count())))
-                })
+                .map(|(cell, width)| format!("{cell}{}", " ".repeat(width.saturating_sub(visible(cell)))))
                 .collect();
             text.push_str(line.join("   ").trim_end());
             text.push('\n');
         }
         text
     }
+}
+
+/// How many characters of a text are seen: what colours it is not.
+fn visible(text: &str) -> usize {
+    let mut pieces = text.split("\x1b[");
+    let first = pieces.next().unwrap_or_default().chars().count();
+    let rest = pieces.map(|piece| piece.split_once('m').map_or(piece, |(_, text)| text).chars().count());
+    first + rest.sum::<usize>()
 }
 
 /// Text that stands out on a terminal, and is plain elsewhere.
@@ -112,11 +122,14 @@ pub enum Colour {
     Dim,
 }
 
-/// Colours a text if standard output is a terminal and nobody asked for none.
+/// Whether what is written there may have colours: it is a terminal, and nobody asked for none.
+pub fn coloured(output: &impl IsTerminal) -> bool {
+    output.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Colours a text for standard output, if that may have colours.
 pub fn colour(text: &str, colour: Colour) -> String {
-    let plain = !std::io::stdout().is_terminal()
-        || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    if plain {
+    if !coloured(&std::io::stdout()) {
         return text.to_owned();
     }
     let code = match colour {
@@ -194,6 +207,15 @@ mod tests {
         table.row(["default-7d4b-x".to_owned(), "100".to_owned()]);
         table.row(["é".to_owned(), "2".to_owned()]);
         assert_eq!(table.render(), "NAME             SHARDS\ndefault-7d4b-x   100\né                2\n");
+    }
+
+    #[test]
+    fn colours_take_no_room() {
+        let mut table = Table::new(&["PHASE", "STEP"]);
+        table.row(["\x1b[2mSkipped\x1b[0m".to_owned(), "1".to_owned()]);
+        table.row(["\x1b[32mCompleted\x1b[0m".to_owned(), "2".to_owned()]);
+        let shown = "PHASE       STEP\n\x1b[2mSkipped\x1b[0m     1\n\x1b[32mCompleted\x1b[0m   2\n";
+        assert_eq!(table.render(), shown);
     }
 
     #[test]

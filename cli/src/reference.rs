@@ -102,6 +102,95 @@ fn the_reference_is_what_the_parser_knows() {
     assert!(kept == page, "{} is stale: run with CLEAT_REGENERATE=1", path.display());
 }
 
+/// A command that a page mentions, as words. What is between quotes is one.
+fn words(command: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (number, piece) in command.split('\'').enumerate() {
+        match number % 2 {
+            0 => words.extend(piece.split_whitespace().map(ToOwned::to_owned)),
+            _ => words.push(piece.to_owned()),
+        }
+    }
+    words
+}
+
+/// Fails for a command or an option that there is not. Names of commands stand for them in a text, without what they need.
+fn known(command: &str) -> Result<(), clap::Error> {
+    use clap::error::ErrorKind;
+    let words = words(command.strip_prefix("kubectl ").unwrap_or(command));
+    match crate::Arguments::command().try_get_matches_from(words) {
+        Ok(_) => Ok(()),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            | ErrorKind::MissingRequiredArgument
+            | ErrorKind::MissingSubcommand => Ok(()),
+            _ => Err(error),
+        },
+    }
+}
+
+#[test]
+fn a_command_that_there_is_not_is_told_from_one_that_is_only_named() {
+    for good in [
+        "cleat",
+        "cleat stream",
+        "cleat dev --help",
+        "kubectl cleat runners -o wide",
+        "cleat call a/b c '{\"d\": 1}'",
+    ] {
+        assert!(known(good).is_ok(), "{good}");
+    }
+    for bad in [
+        "cleat runner",
+        "cleat dev --fast",
+        "cleat workflow restart x",
+        "cleat call a b",
+        "kubectl cleat shards x",
+    ] {
+        assert!(known(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn every_command_that_the_documents_mention_is_known() {
+    let mut mentioned = 0;
+    for page in e2e::document::pages().unwrap() {
+        let plugin = page.mentioned("kubectl").filter(|command| command.starts_with("kubectl cleat"));
+        for command in page.mentioned("cleat").chain(plugin) {
+            // It stands for all of them.
+            let command = command.replace("COMMAND", "dev");
+            assert!(known(&command).is_ok(), "{}: {command}: {}", page.name, known(&command).unwrap_err());
+            mentioned += 1;
+        }
+    }
+    assert!(mentioned > 20, "{mentioned} commands");
+}
+
+#[test]
+fn every_option_that_the_page_of_the_command_line_names_is_known() {
+    fn collect(command: &Command, options: &mut Vec<String>) {
+        for argument in command.get_arguments() {
+            options.extend(argument.get_long().map(|long| format!("--{long}")));
+            options.extend(argument.get_short().map(|short| format!("-{short}")));
+        }
+        command.get_subcommands().for_each(|command| collect(command, options));
+    }
+    let mut options = Vec::new();
+    collect(&crate::Arguments::command(), &mut options);
+    let pages = e2e::document::pages().unwrap();
+    let page = pages.iter().find(|page| page.name == "docs/cli.md").unwrap();
+    let named = page.spans().iter().flat_map(|span| span.split(' ')).filter(|word| word.starts_with('-'));
+    let mut count = 0;
+    for option in named.map(|word| word.split('=').next().unwrap_or(word)) {
+        // That one is kubectl's.
+        assert!(option == "--for" || options.iter().any(|known| known == option), "{option}");
+        count += 1;
+    }
+    assert!(count > 10, "{count} options");
+}
+
 #[test]
 fn the_parser_has_no_fault() {
     crate::Arguments::command().debug_assert();

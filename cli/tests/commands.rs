@@ -3,10 +3,13 @@
 
 mod world;
 
+use std::process::Stdio;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
-use world::{Dev, cleat};
+use world::terminal::Terminal;
+use world::{Dev, cleat, orders};
 
 #[test]
 fn a_user_asks_starts_steers_and_looks() {
@@ -149,4 +152,92 @@ fn executions_are_steered_and_everything_is_for_programs_too() {
         assert_eq!((json.is_array(), json.is_object()), (yaml.is_array(), yaml.is_object()), "{command:?}");
         assert!(!with("wide").is_empty(), "{command:?}");
     }
+}
+
+#[test]
+fn an_execution_that_failed_goes_on_when_it_is_retried() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/orders");
+    let dev = Dev::start(&["-f", examples]);
+    dev.eventually(&["call", "inventory/apples", "restock", r#"{"count": 1}"#]);
+    let order = r#"{"order": "o-1", "item": "apples", "count": 3, "amount": 1, "parcels": []}"#;
+    let start = ["workflow", "start", "order", order, "--key", "o-1", "--wait"];
+    dev.until(Duration::from_secs(60), "there is not enough", || {
+        dev.run(&start).unwrap_err().contains("OutOfStock").then_some(())
+    });
+    dev.run(&["call", "inventory/apples", "restock", r#"{"count": 5}"#]).unwrap();
+    assert_eq!(dev.run(&["workflow", "retry", "order:o-1"]).unwrap(), "order:o-1 going on\n");
+    let watched = dev.run(&["workflow", "watch", "order:o-1"]).unwrap();
+    assert!(watched.contains("Completed"), "{watched}");
+}
+
+#[test]
+fn a_stream_is_shown_item_by_item_and_a_query_is_answered() {
+    let dev = Dev::start(&["--runner", orders().to_str().unwrap()]);
+    dev.eventually(&["call", "inventory/apples", "restock", r#"{"count": 10}"#]);
+    for (order, count) in [("o-1", 1), ("o-2", 2)] {
+        let input = json!({"order": order, "count": count}).to_string();
+        dev.run(&["call", "inventory/apples", "reserve", &input]).unwrap();
+    }
+    let expected = [json!({"order": "o-1", "count": 1}), json!({"order": "o-2", "count": 2})];
+    let stream =
+        |format: &str| dev.run(&["stream", "inventory/apples", "reservations", "-o", format]).unwrap();
+    for format in ["text", "wide", "json"] {
+        let items = stream(format);
+        let items: Vec<Value> = items.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(items, expected, "one a line as {format}");
+    }
+    let items = stream("yaml");
+    let items: Vec<Value> =
+        serde_yaml::Deserializer::from_str(&items).map(|item| Value::deserialize(item).unwrap()).collect();
+    assert_eq!(items, expected, "a document for each");
+    let refused = dev.run(&["stream", "inventory/apples", "get"]).unwrap_err();
+    assert!(refused.contains("NotStreaming"), "{refused}");
+
+    let order = r#"{"order": "o-3", "item": "apples", "count": 1, "amount": 20000}"#;
+    dev.run(&["workflow", "start", "order", order]).unwrap();
+    dev.until(Duration::from_secs(60), "it says that it waits", || {
+        let said = dev.run(&["workflow", "query", "order:o-3", "status"]).ok()?;
+        (said == "waiting for approval\n").then_some(())
+    });
+    let said = dev.run(&["workflow", "query", "order:o-3", "status", "-o", "json"]).unwrap();
+    assert_eq!(said, "\"waiting for approval\"\n");
+}
+
+/// An execution that ends when it is told to.
+const PATIENT: &str = "apiVersion: cleat.dev/v1alpha1
+kind: WorkflowType
+metadata: {name: patient}
+spec: {steps: [{name: wait, signal: {name: go}}], output: done}
+";
+
+#[test]
+fn a_terminal_has_colours_and_is_told_what_takes_long() {
+    let definitions = tempfile::tempdir().unwrap();
+    std::fs::write(definitions.path().join("patient.yaml"), PATIENT).unwrap();
+    let dev = Dev::start(&["-f", definitions.path().to_str().unwrap()]);
+    let on_terminal = |arguments: &[&str], no_color: Option<&str>| {
+        let mut command = cleat(dev.home());
+        command.args(arguments).env_remove("NO_COLOR").envs(no_color.map(|value| ("NO_COLOR", value)));
+        Terminal::run(command)
+    };
+    dev.eventually(&["workflow", "start", "patient", "{}", "--key", "a"]);
+    let start = ["workflow", "start", "patient", "{}", "--key", "a", "--wait"];
+    let mut terminal = on_terminal(&start, None);
+    terminal.until("waiting for patient:a …");
+    let piped = cleat(dev.home()).args(start).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Each look is a dot: whoever waits without a terminal has waited for as long.
+    terminal.until("waiting for patient:a …...");
+    dev.run(&["workflow", "signal", "patient:a", "go"]).unwrap();
+    let (status, shown) = terminal.end();
+    assert!(status.success() && shown.ends_with("\r\ndone\r\n"), "{shown:?}");
+    let piped = piped.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(piped.stdout).unwrap(), "done\n");
+    assert_eq!(String::from_utf8(piped.stderr).unwrap(), "", "nobody looks");
+
+    let list = ["workflow", "list"];
+    let shown = |no_color| on_terminal(&list, no_color).end().1;
+    assert!(shown(None).contains("\x1b[32mCompleted\x1b[0m"), "{:?}", shown(None));
+    assert!(shown(Some("")).contains('\x1b'), "an empty NO_COLOR asks for nothing");
+    assert!(!shown(Some("1")).contains('\x1b') && shown(Some("1")).contains("Completed"));
+    assert!(dev.run(&list).unwrap().contains("Completed"), "and none without a terminal");
 }

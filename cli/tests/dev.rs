@@ -6,7 +6,7 @@ mod world;
 use std::process::Command;
 use std::time::Duration;
 
-use world::{Dev, cleat};
+use world::{Dev, cleat, orders};
 
 #[test]
 fn the_demo_runs_and_the_next_start_finds_its_data() {
@@ -35,6 +35,17 @@ fn a_folder_that_cannot_be_made_is_named() {
         .unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8(output.stderr).unwrap().contains("cannot make the folder"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    // Root may write everywhere, but not over a folder.
+    std::fs::create_dir_all(home.path().join(".cleat/lock")).unwrap();
+    let output = cleat(home.path()).args(["dev", "--demo", "--exit", "--port", "0"]).output().unwrap();
+    assert!(!output.status.success());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("cannot write") && error.contains(".cleat/lock"), "{error}");
 }
 
 #[test]
@@ -142,6 +153,68 @@ fn a_workflow_in_a_folder_is_never_started_again() {
 }
 
 #[test]
+fn a_workflow_that_was_deleted_is_not_started_by_the_next_start_either() {
+    let definitions = tempfile::tempdir().unwrap();
+    let file = definitions.path().join("greet.yaml");
+    // The entity comes last: once it answers, everything before it was seen to.
+    let greet = |turn: u32| {
+        format!(
+            "apiVersion: cleat.dev/v1alpha1\nkind: WorkflowType\nmetadata: {{name: greet}}\nspec: {{steps: [{{name: rest, sleep: 1ms}}]}}\n---\n\
+             apiVersion: cleat.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: first}}\nspec: {{type: greet, input: {{}}}}\n---\n\
+             apiVersion: cleat.dev/v1alpha1\nkind: EntityType\nmetadata: {{name: turn}}\nspec: {{methods: [{{name: get, cel: {{output: {turn}}}}}]}}\n"
+        )
+    };
+    std::fs::write(&file, greet(1)).unwrap();
+    let folder = ["-f", definitions.path().to_str().unwrap()];
+    let applied = |dev: &Dev, turn: u32| {
+        let what = format!("all of turn {turn} is applied");
+        dev.until(Duration::from_secs(60), &what, || {
+            dev.run(&["call", "turn/a", "get"]).ok().filter(|said| *said == format!("{turn}\n"))
+        });
+    };
+    let dev = Dev::start(&folder);
+    applied(&dev, 1);
+    assert_eq!(dev.api().workflows(), ["first"]);
+    std::fs::write(&file, greet(2)).unwrap();
+    let dev = dev.restart(&folder);
+    applied(&dev, 2);
+    assert_eq!(dev.api().workflows(), ["first"], "what is there stays");
+    dev.api().delete_workflow("first");
+    dev.until(Duration::from_secs(60), "it is gone", || dev.api().workflows().is_empty().then_some(()));
+    std::fs::write(&file, greet(3)).unwrap();
+    let dev = dev.restart(&folder);
+    applied(&dev, 3);
+    assert!(dev.api().workflows().is_empty(), "what was deleted is not started again");
+}
+
+#[test]
+fn a_doctor_says_when_the_schema_is_too_new_for_a_runner() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(cleat_testing::postgres::shared()).unwrap();
+    let database = runtime.block_on(server.database()).unwrap();
+    let dev = Dev::start(&["--database", &database.url]);
+    let doctor = dev.eventually(&["doctor"]);
+    let known = format!("schema: {}, which all runners know", cleat_runner::store::SCHEMA);
+    assert!(doctor.contains(&known), "{doctor}");
+    // A release of the future has been here.
+    runtime.block_on(async {
+        let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
+        let change = "INSERT INTO cleat.migrations (version, oldest) VALUES (1000, 1000)";
+        sqlx::query(change).execute(&pool).await.unwrap();
+    });
+    let first = dev.json(&["runners"])[0]["name"].as_str().unwrap().to_owned();
+    dev.api().delete_pod(&first);
+    let findings = dev.until(Duration::from_secs(120), "the doctor finds it", || {
+        let done = cleat(dev.home()).args(["doctor", "-o", "json"]).output().unwrap();
+        let findings: Vec<serde_json::Value> = serde_json::from_slice(&done.stdout).ok()?;
+        let found = findings.iter().find(|finding| finding["what"] == "schema")?.clone();
+        (!done.status.success() && found["found"].as_str()?.contains("BinaryTooOld")).then_some(found)
+    });
+    assert_eq!(findings["fine"], false);
+    assert!(findings["advice"].as_str().unwrap().contains("newer release"), "{findings}");
+}
+
+#[test]
 fn several_runners_share_a_postgres() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(cleat_testing::postgres::shared()).unwrap();
@@ -162,18 +235,6 @@ fn several_runners_share_a_postgres() {
 fn it_ends_cleanly_when_it_is_asked_to() {
     let dev = Dev::start(&[]);
     assert!(dev.stop().success());
-}
-
-/// The example's runner, which `cargo test --workspace` has built; by itself this test builds it.
-fn orders() -> std::path::PathBuf {
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_cleat")).with_file_name("orders");
-    if !program.exists() {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "-p", "orders"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(build.status().unwrap().success());
-    }
-    program
 }
 
 #[test]

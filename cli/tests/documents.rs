@@ -1,9 +1,10 @@
-//! README and docs: what needs no cluster is run here as it is written, the rest in `e2e/tests/documents.rs`.
+//! README, docs and the examples' own pages: what needs no cluster is run here as it is written, the rest in `e2e/tests/documents.rs`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows a test function, but not what serves it")]
 
 mod world;
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use e2e::document::{Block, Place, Session, pages, root};
@@ -12,7 +13,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use world::{Dev, kubectls};
+use world::{Dev, kubectls, orders};
 
 /// What a page needs that does not start a platform itself.
 const PLATFORM: &str = "cleat dev --demo";
@@ -20,7 +21,9 @@ const PLATFORM: &str = "cleat dev --demo";
 /// A shell with the program that is tested, and a kubectl. Port 8080 is the one that this platform has.
 fn session(kubectl: &Path) -> Result<Session> {
     let cleat = Path::new(env!("CARGO_BIN_EXE_cleat"));
-    let programs = [("cleat", cleat), ("kubectl-cleat", cleat), ("kubectl", kubectl)];
+    let orders = orders();
+    let programs =
+        [("cleat", cleat), ("kubectl-cleat", cleat), ("kubectl", kubectl), ("orders", orders.as_path())];
     let free = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
     let session = Session::new(&programs)?.variable("CLEAT_DEV_PORT", &free);
     let detour = format!("connect-to = \"127.0.0.1:8080:127.0.0.1:{free}\"\n");
@@ -38,7 +41,8 @@ fn every_command_does_what_it_says() -> Result<()> {
     let mut run = 0;
     for page in pages.iter().filter(|page| page.has_commands(Place::Dev)) {
         let mut session = session(&kubectl)?;
-        if !page.blocks.iter().any(|block| block.text.contains(" dev --demo")) {
+        let starts = |block: &Block| block.runs_in(Place::Dev) && block.text.contains(" dev --");
+        if !page.blocks.iter().any(starts) {
             session.prepare(PLATFORM, "running; Ctrl-C")?;
             session.prepare("export KUBECONFIG=.cleat/kubeconfig", "")?;
         }
@@ -46,6 +50,42 @@ fn every_command_does_what_it_says() -> Result<()> {
         run += 1;
     }
     assert!(run >= 3, "{run} pages have commands");
+    Ok(())
+}
+
+/// What kubectl says of a command of its own.
+fn help(kubectl: &Path, command: &[&str]) -> Result<String> {
+    let done = Command::new(kubectl).args(command).arg("--help").env_remove("KUBECONFIG").output()?;
+    Ok(String::from_utf8(done.stdout)?)
+}
+
+#[test]
+fn every_command_of_kubectl_that_is_mentioned_is_known() -> Result<()> {
+    let Some((kubectl, _)) = kubectls().pop() else {
+        eprintln!("no kubectl is at hand: nobody knows what it knows");
+        return Ok(());
+    };
+    let common = Command::new(&kubectl).arg("options").output()?;
+    let common = String::from_utf8(common.stdout)?;
+    let mut mentioned = 0;
+    for page in pages()? {
+        for text in page.mentioned("kubectl").filter(|text| !text.starts_with("kubectl cleat")) {
+            let words: Vec<&str> = text.split(' ').skip(1).collect();
+            let Some(verb) = words.first() else { continue };
+            let help = help(&kubectl, &[verb])?;
+            let usage = format!("kubectl {verb}");
+            assert!(help.contains(&usage), "{}: {text}: there is no {usage}", page.name);
+            for flag in words.iter().filter(|word| word.starts_with('-')) {
+                let flag = flag.split('=').next().unwrap_or(flag);
+                // `-f, --filename=[]:` or `--all=false:`
+                let known =
+                    |help: &str| help.contains(&format!("{flag}=")) || help.contains(&format!("{flag}, "));
+                assert!(known(&help) || known(&common), "{}: {text}: there is no {flag}", page.name);
+            }
+            mentioned += 1;
+        }
+    }
+    assert!(mentioned > 5, "{mentioned} commands");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{address, input, shown};
 use crate::gateway::{Gateway, Question, segment};
-use crate::output::{Format, write};
+use crate::output::Format;
 use crate::target::Target;
 
 /// Whom to ask, and what.
@@ -73,8 +73,8 @@ pub async fn notify(target: &Target, told: &Told, format: Format) -> Result<()> 
     })
 }
 
-/// Asks and shows the items of the answer as they come, one a line.
-pub async fn stream(target: &Target, asked: &Asked) -> Result<()> {
+/// Asks and shows the items of the answer as they come.
+pub async fn stream(target: &Target, asked: &Asked, format: Format) -> Result<()> {
     let question = asked.question(asked.path())?;
     let mut body = Gateway::find(target).await?.stream(question).await?;
     let mut events = Events::default();
@@ -85,11 +85,15 @@ pub async fn stream(target: &Target, asked: &Asked) -> Result<()> {
             match event.name.as_str() {
                 "error" => bail!("{}", failure(&event.data)),
                 "end" | "done" => return Ok(()),
-                _ => write(&format!("{}\n", event.data))?,
+                _ => format.print_item(&item(&event.data)?)?,
             }
         }
     }
     Ok(())
+}
+
+fn item(data: &str) -> Result<Value> {
+    serde_json::from_str(data).with_context(|| format!("an item is not JSON: {data}"))
 }
 
 fn failure(data: &str) -> String {

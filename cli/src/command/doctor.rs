@@ -1,6 +1,8 @@
 //! `cleat doctor`: what is wrong, and what to do about it.
 
-use std::time::{Duration, SystemTime};
+mod verdict;
+
+use std::time::SystemTime;
 
 use anyhow::{Result, bail};
 use cleat_crds::Cluster;
@@ -12,7 +14,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde::Serialize;
 
-use super::runners::{self, Runner};
+use super::runners;
 use crate::gateway::Gateway;
 use crate::output::{self, Colour, Format, waiting};
 use crate::target::{Platform, Target};
@@ -28,11 +30,8 @@ struct Finding {
     advice: Option<String>,
 }
 
-/// What was looked at.
+/// What was looked at: what was found, and what to do if that is not good.
 type Looked = Result<String, (String, String)>;
-
-/// Clocks that are further apart than this confuse people, though not runners.
-const SKEW: Duration = Duration::from_secs(5);
 
 /// Looks at everything and says what it found.
 pub async fn run(target: &Target, format: Format) -> Result<()> {
@@ -61,12 +60,17 @@ async fn look(target: &Target, platform: &Platform) -> Vec<Finding> {
     if reachable {
         note("custom resources", definitions(platform).await);
         note("permissions", permissions(platform).await);
-        note("Cluster", cluster(platform).await);
+        let cluster = platform.api::<Cluster>().get_opt(&platform.cluster).await;
+        note("Cluster", verdict::cluster(platform, &cluster));
+        let cluster = cluster.ok().flatten();
         match runners::list(platform).await {
             Ok(known) => {
-                note("runners", alive(&known));
-                note("clock", clock(&known));
-                note("shards", shards(platform, &known).await);
+                let now = SystemTime::now();
+                note("runners", verdict::runners(&known));
+                note("leases", verdict::leases(&known, now));
+                note("clock", verdict::clock(&known, now));
+                note("shards", verdict::shards(cluster.as_ref(), &known));
+                note("schema", verdict::schema(cluster.as_ref(), &known));
             }
             Err(error) => {
                 note("runners", Err((format!("{error:#}"), "see the permissions above".to_owned())))
@@ -162,80 +166,6 @@ async fn permissions(platform: &Platform) -> Looked {
     Err((
         format!("not allowed: {}", refused.join(", ")),
         format!("bind the ClusterRole cleat-starter or cleat-author in namespace {}", platform.namespace),
-    ))
-}
-
-async fn cluster(platform: &Platform) -> Looked {
-    let name = &platform.cluster;
-    match platform.api::<Cluster>().get_opt(name).await {
-        Ok(Some(cluster)) => {
-            let conditions = cluster.status.map(|status| status.conditions).unwrap_or_default();
-            match conditions.iter().find(|condition| condition.type_ == "Ready") {
-                Some(condition) if condition.status == "True" => Ok(format!("{name} is ready")),
-                Some(condition) => {
-                    Err((format!("{name} is not ready: {}", condition.reason), condition.message.clone()))
-                }
-                None => Err((
-                    format!("{name} was not looked at by any operator"),
-                    "is the operator running? `kubectl get pods -A -l app.kubernetes.io/name=cleat`"
-                        .to_owned(),
-                )),
-            }
-        }
-        Ok(None) => Err((
-            format!("there is no Cluster {name} in namespace {}", platform.namespace),
-            "create one (docs/install.md), or name another with --cluster and -n".to_owned(),
-        )),
-        Err(error) => Err((error.to_string(), "see the permissions above".to_owned())),
-    }
-}
-
-fn alive(runners: &[Runner]) -> Looked {
-    let ready = runners.iter().filter(|runner| runner.state == "ready").count();
-    if ready > 0 {
-        return Ok(format!("{ready} of {} are ready", runners.len()));
-    }
-    Err((
-        format!("none of {} is ready", runners.len()),
-        "look at their pods: `kubectl get pods -l app.kubernetes.io/name=cleat-runner` and their logs"
-            .to_owned(),
-    ))
-}
-
-/// Runners renew with their own clocks: if a renewal lies in the future, one of the clocks is wrong.
-fn clock(runners: &[Runner]) -> Looked {
-    let now = SystemTime::now();
-    let renewed = |runner: &Runner| {
-        let time = chrono::DateTime::parse_from_rfc3339(runner.renewed.as_deref()?).ok()?;
-        SystemTime::from(time).duration_since(now).ok()
-    };
-    let ahead = runners.iter().filter_map(renewed).max().unwrap_or_default();
-    if ahead <= SKEW {
-        return Ok("runners' clocks agree with this one".to_owned());
-    }
-    Err((
-        format!("a runner's clock is {ahead:?} ahead of this one"),
-        "nothing is lost by that, but schedules are off: check the time service of the nodes".to_owned(),
-    ))
-}
-
-async fn shards(platform: &Platform, runners: &[Runner]) -> Looked {
-    let total = match platform.api::<Cluster>().get_opt(&platform.cluster).await {
-        Ok(Some(cluster)) => {
-            let groups: i32 = cluster.spec.shard_groups.iter().map(|group| group.shards).sum();
-            usize::try_from(cluster.spec.shards + groups).unwrap_or(0)
-        }
-        _ => 0,
-    };
-    let owned: usize =
-        runners.iter().filter(|runner| runner.state != "gone").map(|runner| runner.shards).sum();
-    if owned >= total {
-        return Ok(format!("{owned} of {total} have an owner"));
-    }
-    Err((
-        format!("{} of {total} have no owner", total - owned),
-        "if it stays so for longer than a lease, look at the runners' logs; `cleat shards` draws them"
-            .to_owned(),
     ))
 }
 

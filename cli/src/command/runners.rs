@@ -30,6 +30,10 @@ pub struct Runner {
     pub address: String,
     /// When it last renewed its Lease.
     pub renewed: Option<String>,
+    /// How long its Lease lasts without being renewed.
+    pub lease_seconds: Option<u64>,
+    /// The schema of the database that it knows.
+    pub schema: Option<i32>,
 }
 
 /// Shows the runners of a Cluster.
@@ -38,17 +42,19 @@ pub async fn run(target: &Target, format: Format) -> Result<()> {
     let runners = list(&platform).await?;
     format.print(&runners, |wide| {
         let mut table = Table::new(if wide {
-            &["NAME", "STATE", "SHARDS", "GROUPS", "VERSION", "RENEWED", "ADDRESS", "INSTANCE"]
+            &["NAME", "STATE", "SHARDS", "GROUPS", "VERSION", "RENEWED", "SCHEMA", "ADDRESS", "INSTANCE"]
         } else {
             &["NAME", "STATE", "SHARDS", "GROUPS", "VERSION", "RENEWED"]
         });
         for runner in &runners {
-            let Runner { name, instance, state, groups, shards, version, address, renewed } = runner.clone();
-            let (state, renewed) = (output::phase(&state), output::since(renewed.as_deref()));
+            let Runner { name, instance, groups, version, address, .. } = runner.clone();
+            let (state, shards) = (output::phase(&runner.state), runner.shards.to_string());
+            let renewed = output::since(runner.renewed.as_deref());
             if wide {
-                table.row([name, state, shards.to_string(), groups, version, renewed, address, instance]);
+                let schema = runner.schema.map_or_else(|| "-".to_owned(), |schema| schema.to_string());
+                table.row([name, state, shards, groups, version, renewed, schema, address, instance]);
             } else {
-                table.row([name, state, shards.to_string(), groups, version, renewed]);
+                table.row([name, state, shards, groups, version, renewed]);
             }
         }
         if table.is_empty() {
@@ -83,6 +89,8 @@ pub async fn list(platform: &Platform) -> Result<Vec<Runner>> {
                 version: says(|runner| runner.member.version.to_string()),
                 address: says(|runner| runner.address.clone()),
                 renewed: renewed.map(|time| time.0.to_string()),
+                lease_seconds: holder.map(|runner| runner.timing.duration().as_secs()),
+                schema: holder.and_then(|runner| runner.schema),
             }
         })
         .collect();

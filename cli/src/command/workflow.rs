@@ -188,7 +188,7 @@ impl Start<'_> {
             }
         }
         let question = Question::post(format!("/v1/workflows/{}", segment(self.kind)), Some(body));
-        let (status, answer) = gateway.answer(question).await?;
+        let (status, answer) = waiting("starting it", gateway.answer(question)).await?;
         let id = text(&answer, "id").context("the gateway gives no id")?.to_owned();
         if !wait {
             let there = if status == http::StatusCode::CREATED { "started" } else { "was there before" };

@@ -1,6 +1,8 @@
 //! Applying manifests, as `kubectl apply --server-side` does, and again when they change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -71,13 +73,14 @@ pub fn place(
 }
 
 /// Applies what is in a folder, and again whatever changes in it. What is wrong is said and tried again when it has changed. Objects
-/// without a name, such as Workflows to start, are for `kubectl create` and left alone; those with a name are started once.
-pub async fn follow(client: &Client, namespace: &str, path: &Path) -> Result<()> {
+/// without a name, such as Workflows to start, are for `kubectl create` and left alone; those with a name are started once, which is
+/// remembered in a file: somebody may delete them, and start this program again.
+pub async fn follow(client: &Client, namespace: &str, path: &Path, memory: PathBuf) -> Result<()> {
     if !path.exists() {
         bail!("{} is not there", path.display());
     }
     let mut seen: BTreeMap<PathBuf, SystemTime> = BTreeMap::new();
-    let mut started = BTreeSet::new();
+    let mut started = Started::read(memory)?;
     loop {
         for file in manifests(path)? {
             let changed =
@@ -90,7 +93,32 @@ pub async fn follow(client: &Client, namespace: &str, path: &Path) -> Result<()>
     }
 }
 
-async fn apply_file(client: &Client, namespace: &str, file: &Path, started: &mut BTreeSet<String>) {
+/// The Workflows that were started, one name a line.
+struct Started {
+    file: PathBuf,
+    names: BTreeSet<String>,
+}
+
+impl Started {
+    fn read(file: PathBuf) -> Result<Self> {
+        let names = match std::fs::read_to_string(&file) {
+            Ok(text) => text.lines().map(ToOwned::to_owned).collect(),
+            Err(error) if error.kind() == ErrorKind::NotFound => BTreeSet::new(),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+        };
+        Ok(Self { file, names })
+    }
+
+    /// Dying just before this does no harm: the object is there, and applying it again starts nothing.
+    fn add(&mut self, name: String) -> Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.file)?;
+        file.write_all(format!("{name}\n").as_bytes())?;
+        self.names.insert(name);
+        Ok(())
+    }
+}
+
+async fn apply_file(client: &Client, namespace: &str, file: &Path, started: &mut Started) {
     let shown = file.display();
     let read = std::fs::read_to_string(file).context("cannot be read").and_then(|text| objects(&text));
     let objects = match read {
@@ -102,12 +130,17 @@ async fn apply_file(client: &Client, namespace: &str, file: &Path, started: &mut
             println!("cleat: {shown}: start it with `kubectl create -f {shown}`");
             continue;
         };
-        // Somebody may have deleted it since.
         let starts = object.types.as_ref().is_some_and(|types| types.kind == "Workflow");
-        if starts && !started.insert(name.clone()) {
+        let key = format!("{}/{name}", object.metadata.namespace.as_deref().unwrap_or(namespace));
+        if starts && started.names.contains(&key) {
             continue;
         }
-        match apply(client, namespace, &object).await {
+        let applied = apply(client, namespace, &object).await;
+        let remembered = match (&applied, starts) {
+            (Ok(_), true) => started.add(key).with_context(|| "that it was started cannot be remembered"),
+            _ => Ok(()),
+        };
+        match applied.and_then(|what| remembered.map(|()| what)) {
             Ok(what) => println!("cleat: {shown}: {what} applied"),
             Err(error) => eprintln!("cleat: {shown}: {error:#}"),
         }

@@ -52,6 +52,7 @@ impl Logs {
                 .unwrap_or_else(|| EnvFilter::new(usual))
         };
         let terminal = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+        let terminal = terminal.with_ansi(crate::output::coloured(&io::stderr()));
         let pods = tracing_subscriber::fmt::layer().with_writer(self.clone()).with_ansi(false);
         tracing_subscriber::registry()
             .with(terminal.with_filter(filter("RUST_LOG", "warn")))

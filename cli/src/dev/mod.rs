@@ -84,7 +84,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     println!("  Kubernetes API   export KUBECONFIG={}", data.join("kubeconfig").display());
     println!("  gateway          http://{}", platform.gateway);
     let shown = tokio::select! {
-        shown = platform.work(&arguments) => shown,
+        shown = platform.work(&arguments, &data) => shown,
         asked = asked_to_stop() => asked.context("cannot wait for Ctrl-C"),
     };
     println!("cleat: stopping; the next start finds its data");
@@ -140,6 +140,7 @@ struct Platform {
 impl Platform {
     async fn start(arguments: &Arguments, data: &Path, logs: Logs) -> Result<Self> {
         let program = program(arguments, data)?;
+        let definitions = definitions();
         let backend =
             cleat_apiserver::store::Sqlite::open(&data.join("api.db")).await.context("cannot open api.db")?;
         let server = cleat_apiserver::start(cleat_apiserver::Options {
@@ -148,11 +149,7 @@ impl Platform {
             kubeconfig: Some(data.join("kubeconfig")),
             namespace: NAMESPACE.to_owned(),
             logs: Some(std::sync::Arc::new(logs.clone())),
-            definitions: cleat_crds::all()
-                .iter()
-                .map(serde_json::to_value)
-                .collect::<Result<_, _>>()
-                .context("the custom resources cannot be written")?,
+            definitions: definitions.await?,
             ..cleat_apiserver::Options::default()
         })
         .await?;
@@ -196,10 +193,10 @@ impl Platform {
     }
 
     /// What is to be done once it runs.
-    async fn work(&self, arguments: &Arguments) -> Result<()> {
+    async fn work(&self, arguments: &Arguments, data: &Path) -> Result<()> {
         let applying = async {
             match &arguments.file {
-                Some(path) => apply::follow(&self.client, NAMESPACE, path).await,
+                Some(path) => apply::follow(&self.client, NAMESPACE, path, data.join("started")).await,
                 None => std::future::pending().await,
             }
         };
@@ -235,6 +232,13 @@ impl Platform {
         }
         self.server.shutdown().await;
     }
+}
+
+/// The custom resources. Writing them takes a moment, in which something else can be done.
+fn definitions() -> impl Future<Output = Result<Vec<Value>>> {
+    let write = || cleat_crds::all().iter().map(serde_json::to_value).collect::<Result<_, _>>();
+    let written = tokio::task::spawn_blocking(write);
+    async { written.await?.context("the custom resources cannot be written") }
 }
 
 /// A condition of a Cluster: its status, and its reason and message.

@@ -2,9 +2,12 @@
 
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
+pub mod terminal;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
@@ -24,7 +27,7 @@ pub fn kubectls() -> Vec<(PathBuf, String)> {
 
 /// A platform in a folder of its own. It ends with this.
 pub struct Dev {
-    home: tempfile::TempDir,
+    home: Rc<tempfile::TempDir>,
     child: Child,
     /// What it has printed until it was ready.
     pub printed: String,
@@ -33,7 +36,10 @@ pub struct Dev {
 impl Dev {
     /// Starts one and waits until it is ready.
     pub fn start(arguments: &[&str]) -> Self {
-        let home = tempfile::tempdir().unwrap();
+        Self::start_in(Rc::new(tempfile::tempdir().unwrap()), arguments)
+    }
+
+    fn start_in(home: Rc<tempfile::TempDir>, arguments: &[&str]) -> Self {
         let mut child = cleat(home.path())
             .args(["dev", "--port", "0"])
             .args(arguments)
@@ -115,8 +121,18 @@ impl Dev {
         self.home().join(".cleat/kubeconfig")
     }
 
+    /// Asks it to end, and starts another one in the same folder.
+    pub fn restart(mut self, arguments: &[&str]) -> Self {
+        assert!(self.end().success());
+        Self::start_in(Rc::clone(&self.home), arguments)
+    }
+
     /// Asks it to end, and waits until it has.
     pub fn stop(mut self) -> std::process::ExitStatus {
+        self.end()
+    }
+
+    fn end(&mut self) -> std::process::ExitStatus {
         let id = rustix::process::Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
         self.child.wait().unwrap()
@@ -182,4 +198,16 @@ impl Kubernetes {
             clusters.patch_scale("default", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
         });
     }
+}
+
+/// The example's runner, which `cargo test --workspace` has built; by itself this test builds it.
+pub fn orders() -> std::path::PathBuf {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_cleat")).with_file_name("orders");
+    if !program.exists() {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "-p", "orders"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(build.status().unwrap().success());
+    }
+    program
 }

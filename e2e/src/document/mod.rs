@@ -11,6 +11,9 @@
 //! | `yaml file="path"` | the same; and it is what this file of the repository has |
 //! | `text`, `json` | what somebody prints |
 //!
+//! Commands that are only mentioned, in the text, in tables and in what is left out, have to be ones that there are: see
+//! [`Page::mentioned`].
+//!
 //! Pages that another test runs in a way of its own (`console`, `rust`) are named in [`ELSEWHERE`].
 
 mod session;
@@ -36,6 +39,8 @@ pub struct Page {
     pub name: String,
     /// What it has between fences.
     pub blocks: Vec<Block>,
+    /// What it has between backticks elsewhere.
+    spans: Vec<String>,
 }
 
 /// What is between two fences.
@@ -57,12 +62,12 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// README, the example that it begins with, and everything below docs, in order.
+/// README, everything below docs, and what the examples say of themselves, in order.
 ///
 /// # Errors
 /// A page cannot be read, or something on it is neither run nor marked.
 pub fn pages() -> Result<Vec<Page>> {
-    let mut names = vec!["README.md".to_owned(), "examples/orders/README.md".to_owned()];
+    let mut names = vec!["README.md".to_owned()];
     for folder in ["docs", "docs/reference"] {
         for entry in
             std::fs::read_dir(root().join(folder)).with_context(|| format!("cannot read {folder}"))?
@@ -70,6 +75,10 @@ pub fn pages() -> Result<Vec<Page>> {
             let name = entry?.file_name().to_string_lossy().into_owned();
             names.extend(name.ends_with(".md").then(|| format!("{folder}/{name}")));
         }
+    }
+    for entry in std::fs::read_dir(root().join("examples"))? {
+        let name = format!("examples/{}/README.md", entry?.file_name().to_string_lossy());
+        names.extend(root().join(&name).exists().then_some(name));
     }
     names.sort();
     names.into_iter().map(Page::read).collect()
@@ -83,7 +92,22 @@ impl Page {
         for block in &blocks {
             block.check(&name).with_context(|| format!("{name}:{}", block.line))?;
         }
-        Ok(Self { name, blocks })
+        let spans = spans(&text);
+        Ok(Self { name, blocks, spans })
+    }
+
+    /// Commands of a program that are written here and not run.
+    pub fn mentioned<'p>(&'p self, program: &'p str) -> impl Iterator<Item = &'p str> {
+        let skipped = self.blocks.iter().filter(|block| block.marks.contains_key("skip"));
+        let lines = skipped.flat_map(|block| block.text.lines());
+        let all = self.spans.iter().map(String::as_str).chain(lines);
+        all.filter(move |text| text.split(' ').next() == Some(program))
+    }
+
+    /// What it has between backticks, outside of fences.
+    #[must_use]
+    pub fn spans(&self) -> &[String] {
+        &self.spans
     }
 
     /// Whether there is something to run in a place.
@@ -131,6 +155,18 @@ impl Block {
         }
         Ok(())
     }
+}
+
+/// What is between backticks, outside of fences. A span may go on in the next line.
+fn spans(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let outside = text.lines().filter(|line| {
+        let fence = line.starts_with("```");
+        fenced ^= fence;
+        !fence && !fenced
+    });
+    let outside = outside.collect::<Vec<_>>().join("\n");
+    outside.split('`').skip(1).step_by(2).map(|span| span.replace('\n', " ")).collect()
 }
 
 /// What is between the fences of a page. Code that is only indented cannot be marked, and is refused.
@@ -203,6 +239,17 @@ mod tests {
         assert_eq!(info("rust,no_run")?.1.len(), 1);
         assert!(info("sh until=Ready").is_err() && info("sh until=\"Ready").is_err());
         Ok(())
+    }
+
+    #[test]
+    fn what_is_only_mentioned_is_found() {
+        let text =
+            "Ask `cleat\ndoctor`, or:\n\n```sh skip=\"why\"\ncleat dev\n```\n| `-o` | `cleat runners` |\n";
+        assert_eq!(spans(text), ["cleat doctor", "-o", "cleat runners"]);
+        let blocks = blocks(text).unwrap_or_default();
+        let page = Page { name: "a".to_owned(), blocks, spans: spans(text) };
+        let found: Vec<_> = page.mentioned("cleat").collect();
+        assert_eq!(found, ["cleat doctor", "cleat runners", "cleat dev"]);
     }
 
     #[test]

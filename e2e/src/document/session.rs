@@ -27,11 +27,19 @@ if [ -e "$SESSION/variables" ]; then . "$SESSION/variables"; fi
 trap 'export -p > "$SESSION/variables"' EXIT
 "#;
 
-/// What `cargo run -p cleat` builds is there already, as the program that is tested.
+/// What `cargo run -p cleat` and `cargo build -p orders` build is there already, as the programs that are tested.
 const CARGO: &str = r#"#!/bin/sh
-[ "$1 $2 $3 $4" = "run -p cleat --" ] || { echo "cargo $*: only cleat can be run here" >&2; exit 1; }
-shift 4
-exec cleat "$@"
+case "$*" in
+"run -p cleat -- "*)
+    shift 4
+    exec cleat "$@" ;;
+"build -p orders")
+    mkdir -p target/debug
+    ln -sf "$(command -v orders)" target/debug/orders ;;
+*)
+    echo "cargo $*: cleat can be run here, and orders be built" >&2
+    exit 1 ;;
+esac
 "#;
 
 /// Where commands are run.

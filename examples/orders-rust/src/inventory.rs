@@ -79,6 +79,15 @@ impl Inventory {
         Ok(())
     }
 
+    /// What is set aside, one order after the other.
+    #[rpc(stream)]
+    pub async fn reservations(&self, stock: &Stock, items: &mut Emitter<Reserve>) -> Result<(), Never> {
+        for (order, &count) in &stock.reserved {
+            items.emit(Reserve { order: order.clone(), count }).await;
+        }
+        Ok(())
+    }
+
     /// How many there are.
     #[rpc]
     pub async fn get(&self, stock: &Stock) -> Result<i64, Never> {

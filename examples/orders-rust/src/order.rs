@@ -85,6 +85,7 @@ pub struct Order {
 #[workflow_impl(key = |request: &OrderRequest| request.order.clone())]
 impl Order {
     async fn execute(&self, request: OrderRequest) -> Result<Receipt, OrderError> {
+        self.show("status", "reserving");
         self.reserve(request.clone()).await?;
         let (item, order) = (request.item.clone(), request.order.clone());
         self.compensate(move |me| me.release(item, order));
@@ -92,11 +93,13 @@ impl Order {
         let order = request.order.clone();
         self.compensate(move |me| me.refund(order));
         if request.amount > 10_000 {
+            self.show("status", "waiting for approval");
             let hour = self.sleep(Duration::from_secs(3600));
             if let Either::Second(()) = select(self.signal::<String>("approved"), hour).await {
                 return Err(OrderError::NotApproved);
             }
         }
+        self.show("status", "packing");
         self.sleep(Duration::from_secs(2)).await;
         Ok(receipt)
     }

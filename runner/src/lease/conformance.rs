@@ -168,5 +168,6 @@ fn runner(instance: &str) -> Runner {
         admin: Some("10.1.2.3:7401".to_owned()),
         gateway: Some("10.1.2.3:8080".to_owned()),
         timing,
+        schema: Some(12),
     }
 }

@@ -95,6 +95,8 @@ pub struct Runner {
     pub gateway: Option<String>,
     /// How often it renews and when it may be taken for dead. Carried to the millisecond.
     pub timing: Timing,
+    /// The schema that it knows, and has brought its database to at least; none if an earlier release does not say.
+    pub schema: Option<i32>,
 }
 
 impl Runner {

@@ -48,7 +48,7 @@ fn runner(instance: &str) -> Runner {
         avoids: BTreeSet::new(),
     };
     let address = "127.0.0.1:1".to_owned();
-    Runner { member, address, admin: None, gateway: None, timing: Timing::default() }
+    Runner { member, address, admin: None, gateway: None, timing: Timing::default(), schema: None }
 }
 
 fn name() -> Name {

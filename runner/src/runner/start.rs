@@ -111,6 +111,7 @@ pub(super) async fn start(
         groups: settings.groups.iter().map(|(group, _)| group.clone()).collect::<BTreeSet<_>>(),
         weight: settings.weight,
         version: Version::new(version.as_str()),
+        schema: Some(store::SCHEMA),
         timing: settings.timing,
         close_within: usual.close_within.min(settings.drain),
         drain_within: settings.drain,

@@ -12,6 +12,11 @@ pub(super) struct Migration {
     pub(super) sql: &'static str,
 }
 
+/// Whether a list leads to the schema that this binary is said to know.
+pub(super) const fn leads_there(all: &[Migration]) -> bool {
+    all[all.len() - 1].version == super::SCHEMA
+}
+
 /// What the database says of its schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Schema {

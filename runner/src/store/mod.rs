@@ -37,6 +37,9 @@ pub use read::{DeadLetter, Holding, Page, Progress, Retention, State, Stored, Wa
 pub use transaction::Transaction;
 pub use write::{Attempt, Change, Committed, Finish, Message, Request, StateChange, Timer, Write};
 
+/// The schema that this binary knows: the last change that it makes to any database.
+pub const SCHEMA: i32 = 3;
+
 /// The durable half of a runner: one instance's door to one database.
 ///
 /// # Guarantees

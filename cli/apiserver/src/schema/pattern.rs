@@ -3,10 +3,19 @@
 //! Both are linear-time and nearly the same language. Two differences matter and are translated: `\d`, `\w`, `\s` and
 //! `\b` are ASCII only, and a bracket inside a character class is a plain character.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use regex::{Regex, RegexBuilder};
 
 /// The largest compiled pattern, in bytes. Bounded repetition can blow up a short pattern.
 const SIZE_LIMIT: usize = 1 << 20;
+
+/// How many compiled patterns are kept.
+const KEPT: usize = 1000;
+
+/// Patterns that were compiled already: a definition has few of them, each at hundreds of places.
+static COMPILED: Mutex<BTreeMap<String, Regex>> = Mutex::new(BTreeMap::new());
 
 /// A compiled pattern that remembers its source for messages.
 #[derive(Debug, Clone)]
@@ -18,7 +27,19 @@ pub(crate) struct Pattern {
 impl Pattern {
     /// Compiles a pattern.
     pub fn compile(source: &str) -> Result<Self, regex::Error> {
-        let regex = RegexBuilder::new(&translate(source)).size_limit(SIZE_LIMIT).build()?;
+        // Each change is one insertion, or forgets everything.
+        let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        let regex = match compiled.get(source) {
+            Some(regex) => regex.clone(),
+            None => {
+                let regex = RegexBuilder::new(&translate(source)).size_limit(SIZE_LIMIT).build()?;
+                if compiled.len() >= KEPT {
+                    compiled.clear();
+                }
+                compiled.insert(source.to_owned(), regex.clone());
+                regex
+            }
+        };
         Ok(Self { source: source.to_owned(), regex })
     }
 

@@ -142,7 +142,7 @@ fn conditions(ready: bool) -> Value {
 fn container(restarts: i32, ready: bool, state: &Value) -> Value {
     json!([{
         "name": "runner", "image": "cleat-runner", "imageID": "", "ready": ready, "started": ready,
-        "restartCount": restarts, "state": state,
+        "restartCount": restarts, "state": state, "lastState": {},
     }])
 }
 
@@ -153,9 +153,15 @@ fn running(restarts: i32, ready: bool) -> Value {
     })
 }
 
+/// Why it has ended is in its last words, where the operator looks for it.
 fn failed(error: &anyhow::Error, restarts: i32) -> Value {
+    let reason = error.downcast_ref::<cleat_runner::runner::Error>().map_or("Error", |error| error.reason());
     let waiting = json!({"waiting": {"reason": "CrashLoopBackOff", "message": format!("{error:#}")}});
-    json!({"phase": "Running", "conditions": conditions(false), "containerStatuses": container(restarts, false, &waiting)})
+    let mut containers = container(restarts, false, &waiting);
+    containers[0]["lastState"] = json!({"terminated": {
+        "exitCode": 1, "reason": "Error", "message": format!("{reason}: {error:#}"), "finishedAt": now(),
+    }});
+    json!({"phase": "Running", "conditions": conditions(false), "containerStatuses": containers})
 }
 
 fn ended(restarts: i32) -> Value {

@@ -35,6 +35,8 @@ mod annotation {
     pub(super) const GROUPS: &str = "cleat.dev/groups";
     pub(super) const VERSION: &str = "cleat.dev/version";
     pub(super) const STATE: &str = "cleat.dev/state";
+    /// Of the database.
+    pub(super) const SCHEMA: &str = "cleat.dev/schema";
     /// Shards that made no progress there.
     pub(super) const AVOIDS: &str = "cleat.dev/avoids";
     /// `leaseDurationSeconds` to the millisecond.
@@ -263,11 +265,13 @@ fn read_holder(lease: &Lease, instance: Instance) -> Result<Runner, Unreadable> 
         admin: maybe(annotation::ADMIN),
         gateway: maybe(annotation::GATEWAY),
         timing,
+        // Nobody decides anything by it.
+        schema: annotated(lease, annotation::SCHEMA).and_then(|schema| schema.parse().ok()),
     })
 }
 
 fn annotations(runner: &Runner) -> BTreeMap<String, String> {
-    let Runner { member, address, admin, gateway, timing } = runner;
+    let Runner { member, address, admin, gateway, timing, schema } = runner;
     let said = [
         (annotation::ADDRESS, Some(address.clone())),
         (annotation::ADMIN, admin.clone()),
@@ -279,6 +283,7 @@ fn annotations(runner: &Runner) -> BTreeMap<String, String> {
         (annotation::AVOIDS, Some(joined(&member.avoids)).filter(|avoids| !avoids.is_empty())),
         (annotation::DURATION, Some(format!("{}ms", timing.duration().as_millis()))),
         (annotation::RENEW_EVERY, Some(format!("{}ms", timing.interval().as_millis()))),
+        (annotation::SCHEMA, schema.map(|schema| schema.to_string())),
     ];
     said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }

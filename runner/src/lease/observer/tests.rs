@@ -42,6 +42,7 @@ fn runner(instance: &str, state: State) -> Runner {
         admin: None,
         gateway: None,
         timing: Timing::default(),
+        schema: None,
     }
 }
 

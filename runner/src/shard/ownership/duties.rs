@@ -81,6 +81,7 @@ impl Running {
             admin: self.options.admin.as_ref().map(|address| address.as_str().to_owned()),
             gateway: self.options.gateway.as_ref().map(|address| address.as_str().to_owned()),
             timing: self.options.timing,
+            schema: self.options.schema,
         }
     }
 

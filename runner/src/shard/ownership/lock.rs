@@ -191,7 +191,7 @@ mod tests {
             avoids: BTreeSet::new(),
         };
         let address = "a:1".to_owned();
-        Runner { member, address, admin: None, gateway: None, timing: Timing::default() }
+        Runner { member, address, admin: None, gateway: None, timing: Timing::default(), schema: None }
     }
 
     fn me() -> Runner {

@@ -24,6 +24,8 @@ pub struct Options {
     pub weight: u16,
     /// Which rollout it belongs to.
     pub version: Version,
+    /// The schema of the database that it knows, for those who look at its lock.
+    pub schema: Option<i32>,
     /// How often the lock is renewed, and when its silence is death.
     pub timing: Timing,
     /// How long joins are gathered before shards move to those who joined.
@@ -58,6 +60,7 @@ impl Options {
             groups: BTreeSet::from([GroupName::default()]),
             weight: Member::DEFAULT_WEIGHT,
             version: Version::new(""),
+            schema: None,
             timing: Timing::default(),
             settle: Duration::from_secs(2),
             close_within: Duration::from_secs(10),

@@ -22,6 +22,7 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 3, oldest: 1, sql: include_str!("../../../../migrations/postgres/0003_holds.sql") },
 ];
+const _: () = assert!(migration::leads_there(MIGRATIONS));
 
 /// The advisory lock under which the schema is changed: many runners may start at once.
 const SCHEMA_LOCK: i64 = 0x0c1e_a700_5c4e_3a00;

@@ -16,6 +16,7 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 3, oldest: 1, sql: include_str!("../../../../migrations/sqlite/0003_holds.sql") },
 ];
+const _: () = assert!(migration::leads_there(MIGRATIONS));
 
 /// A group as the database has it.
 #[derive(Debug, Clone)]
