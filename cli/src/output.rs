@@ -33,10 +33,11 @@ impl Format {
         write(&text)
     }
 
-    /// Shows one of many values, none of which is known to be the last: one a line, or as a document of its own in YAML.
-    pub fn print_item(self, value: &serde_json::Value) -> Result<()> {
+    /// Shows one of many values that come one after the other: in JSON one a line, in YAML each as a document of its own.
+    pub fn print_item(self, value: &serde_json::Value, show: impl FnOnce(bool) -> String) -> Result<()> {
         match self {
-            Self::Text | Self::Wide | Self::Json => write(&format!("{value}\n")),
+            Self::Text | Self::Wide => self.print(value, show),
+            Self::Json => write(&format!("{value}\n")),
             Self::Yaml => write(&format!("---\n{}", serde_yaml::to_string(value)?)),
         }
     }

@@ -49,6 +49,9 @@ fn a_user_asks_starts_steers_and_looks() {
     dev.run(&["workflow", "signal", &id, "approved", "{}"]).unwrap();
     let watched = dev.run(&["workflow", "watch", &id]).unwrap();
     assert!(watched.contains("Completed"), "{watched}");
+    let watched = dev.run(&["workflow", "watch", &id, "-o", "json"]).unwrap();
+    let last: Value = serde_json::from_str(watched.lines().last().unwrap()).unwrap();
+    assert_eq!(last["phase"], "Completed", "one object a line: {watched}");
     let history = dev.run(&["workflow", "history", &id]).unwrap();
     assert!(history.contains("reserve"), "{history}");
 

@@ -66,6 +66,10 @@ fn a_port_that_is_taken_is_named() {
     assert!(!output.status.success());
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains(&format!("port {port} is taken")), "{error}");
+    let output = cleat(home.path()).args(["dev", "--port", "0", "--api-port", &port]).output().unwrap();
+    assert!(!output.status.success());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains(&format!("port {port}")) && error.contains("--api-port"), "{error}");
 }
 
 #[test]
@@ -212,6 +216,45 @@ fn a_doctor_says_when_the_schema_is_too_new_for_a_runner() {
     });
     assert_eq!(findings["fine"], false);
     assert!(findings["advice"].as_str().unwrap().contains("newer release"), "{findings}");
+}
+
+#[test]
+fn a_database_that_was_restored_is_served_again() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(cleat_testing::postgres::shared()).unwrap();
+    let database = runtime.block_on(server.database()).unwrap();
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/orders");
+    let dev = Dev::start(&["--database", &database.url, "-f", examples]);
+    let copy = |from: &str, to: &str| {
+        dev.api().scale(0);
+        dev.until(Duration::from_secs(120), "no runner is left", || {
+            dev.json(&["runners"]).iter().all(|runner| runner["state"] == "gone").then_some(())
+        });
+        let remove = format!("DROP DATABASE IF EXISTS {to} WITH (FORCE)");
+        let make = format!("CREATE DATABASE {to} TEMPLATE {from}");
+        // The last connection of a runner may end a moment after it.
+        dev.until(Duration::from_secs(60), "it is copied", || {
+            runtime.block_on(async {
+                let pool = sqlx::PgPool::connect(&server.url("postgres")).await.ok()?;
+                for change in [&remove, &make] {
+                    sqlx::query(sqlx::AssertSqlSafe(change.as_str())).execute(&pool).await.ok()?;
+                }
+                Some(())
+            })
+        });
+        dev.api().scale(1);
+    };
+    let restock = |count: u32| {
+        let (input, key) = (format!("{{\"count\": {count}}}"), format!("delivery-{count}"));
+        let stock = dev.eventually(&["call", "inventory/apples", "restock", &input, "--key", &key]);
+        serde_json::from_str::<serde_json::Value>(&stock).unwrap()["stock"].clone()
+    };
+    let backup = format!("{}_backup", database.name);
+    assert_eq!(restock(10), 10);
+    copy(&database.name, &backup);
+    assert_eq!(restock(5), 15, "shards were claimed once more since the backup");
+    copy(&backup, &database.name);
+    assert_eq!(restock(1), 11, "as good as the moment of its backup, and it takes more");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! README, docs and the examples' own pages: what needs no cluster is run here as it is written, the rest in `e2e/tests/documents.rs`.
+//! README, docs and the examples' own pages: what needs no cluster is run here as it is written, the rest in `e2e/tests/end_to_end/documents.rs`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows a test function, but not what serves it")]
 
 mod world;

@@ -85,7 +85,10 @@ pub async fn stream(target: &Target, asked: &Asked, format: Format) -> Result<()
             match event.name.as_str() {
                 "error" => bail!("{}", failure(&event.data)),
                 "end" | "done" => return Ok(()),
-                _ => format.print_item(&item(&event.data)?)?,
+                _ => {
+                    let item = item(&event.data)?;
+                    format.print_item(&item, |_| format!("{item}\n"))?;
+                }
             }
         }
     }

@@ -288,7 +288,7 @@ async fn watch(gateway: &mut Gateway, id: &str, format: Format) -> Result<()> {
     loop {
         let report = gateway.ask(Question::get(path(id, ""))).await?;
         if last.as_ref() != Some(&report) {
-            format.print(&report, |wide| describe(&report, wide))?;
+            format.print_item(&report, |wide| describe(&report, wide))?;
         }
         let phase = text(&report, "phase").unwrap_or_default();
         match phase {

@@ -152,7 +152,14 @@ impl Platform {
             definitions: definitions.await?,
             ..cleat_apiserver::Options::default()
         })
-        .await?;
+        .await
+        .map_err(|error| match error {
+            cleat_apiserver::Error::Listen { .. } => {
+                let hint = "choose another one with --api-port, or 0 for any";
+                anyhow::Error::new(error).context(format!("port {} is taken: {hint}", arguments.api_port))
+            }
+            error => error.into(),
+        })?;
         let access = Access::from_kubeconfig(&server.kubeconfig(), Some(NAMESPACE)).await?;
         let client = access.client()?;
         tokio::try_join!(forget_leases(&client), declare(&client, arguments, data))?;
