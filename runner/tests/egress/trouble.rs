@@ -65,6 +65,9 @@ async fn an_endpoint_that_fails_again_and_again_is_left_alone_and_comes_back() {
     assert!(error.to_string().contains("left alone"), "{error}");
     assert_eq!(service.asked().len(), 3);
     assert!(error.retry_after().unwrap() <= breaker.pause);
+    // Who is asked elsewhere has nothing to do with it.
+    let other = Service::start(|_| answer(200, ""), None).await;
+    assert_eq!(patient.send(request(&other.url())).await.unwrap().status, 200);
 }
 
 #[tokio::test]
@@ -75,7 +78,7 @@ async fn an_endpoint_that_was_left_alone_comes_back_and_is_counted_only_meanwhil
     let open = || {
         let families = registry.gather();
         let family = families.iter().find(|family| family.name() == "cleat_egress_circuits_open").unwrap();
-        family.get_metric()[0].get_gauge().value()
+        family.get_metric()[0].get_gauge().get_value()
     };
     let breaker = Limits { failures: 3, pause: Duration::from_millis(1) };
     let metrics = Some(Metrics::new(&registry).unwrap());
