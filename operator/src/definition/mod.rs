@@ -78,7 +78,7 @@ pub fn placed(cluster: Option<&Cluster>, wanted: &str, group: Option<&str>) -> R
     Ok(())
 }
 
-/// What runners say is wrong with a definition.
+/// What those runners say is wrong with a definition that serve its group. Others may not even have its database.
 ///
 /// # Errors
 /// [`Problem`] in their words.
@@ -88,7 +88,7 @@ pub fn accepted(definition: &Definition<'_>, runners: &[v1::RunnerStatus]) -> Re
             && problem.name == definition.name
             && problem.generation >= definition.generation
     };
-    match runners.iter().flat_map(|runner| &runner.problems).find(about) {
+    match concerned(definition, runners).into_iter().flat_map(|runner| &runner.problems).find(about) {
         Some(problem) if problem.path.is_empty() => {
             Err(Problem::new(&problem.reason, problem.message.clone()))
         }
@@ -156,6 +156,8 @@ mod tests {
         assert_eq!(wrong.reason, "InvalidExpression");
         assert_eq!(wrong.message, "spec.methods[0].cel.when: unexpected end");
         assert_eq!(accepted(&definition(3), &runners), Ok(()), "that was about an earlier one");
+        let elsewhere = Definition { group: "premium", ..definition(2) };
+        assert_eq!(accepted(&elsewhere, &runners), Ok(()), "others cannot know");
         assert_eq!(concerned(&definition(3), &runners).len(), 1);
         assert_eq!(concerned(&Definition { group: "premium", ..definition(3) }, &runners).len(), 0);
     }

@@ -1,6 +1,6 @@
 //! The runners of one Cluster.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub(super) struct Fleet {
     runners: Mutex<HashMap<String, Arc<Connection>>>,
     /// How many there should be.
     wanted: AtomicUsize,
+    /// The shard groups of the Cluster. Each may have a database of its own, of which only its runners know.
+    groups: Mutex<Vec<String>>,
     /// Whose turn it is to be asked.
     turn: AtomicUsize,
     look: Arc<Notify>,
@@ -45,6 +47,7 @@ impl Fleet {
             uid,
             runners: Mutex::default(),
             wanted: AtomicUsize::new(0),
+            groups: Mutex::default(),
             turn: AtomicUsize::new(0),
             look: Arc::clone(&look),
             questions,
@@ -85,13 +88,45 @@ impl Fleet {
         answered.await.unwrap_or(Err(Error::NoRunner))
     }
 
-    /// Asks one runner after the other until one answers.
-    pub(super) async fn ask<T, F>(&self, question: impl Fn(Admin) -> F) -> Result<T, Error>
+    /// Which shard groups the Cluster has.
+    pub(super) fn divide(&self, groups: Vec<String>) {
+        *self.groups.lock().unwrap_or_else(PoisonError::into_inner) = groups;
+    }
+
+    /// The shard groups of the Cluster, the default one first.
+    pub(super) fn groups(&self) -> Vec<String> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The shard group of a workflow, as its runners say.
+    pub(super) fn group_of(&self, workflow: &str) -> Option<String> {
+        if let [only] = self.groups().as_slice() {
+            return Some(only.clone());
+        }
+        self.statuses().into_iter().find_map(|runner| {
+            let of = runner.workflow_types.iter().find(|known| known.name == workflow)?;
+            // Others may have heard of it, and cannot serve it.
+            runner.groups.iter().any(|group| group.group == of.group).then(|| of.group.clone())
+        })
+    }
+
+    /// The shard groups in which executions of a workflow may be, the likely one first.
+    pub(super) fn places(&self, workflow: &str) -> VecDeque<String> {
+        let likely = self.group_of(workflow);
+        let others = self.groups().into_iter().filter(|group| Some(group) != likely.as_ref());
+        likely.clone().into_iter().chain(others).collect()
+    }
+
+    /// Asks one runner after the other, of those that have the database of a shard group, until one answers.
+    pub(super) async fn ask<T, F>(&self, group: &str, question: impl Fn(Admin) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let mut admins: Vec<_> =
-            self.connections().iter().filter_map(|connection| connection.admin()).collect();
+        let alone = self.groups().len() <= 1;
+        let has = |runner: v1::RunnerStatus| runner.groups.iter().any(|known| known.group == group);
+        let connections = self.connections();
+        let able = connections.iter().filter(|runner| alone || runner.status().is_some_and(has));
+        let mut admins: Vec<_> = able.filter_map(|connection| connection.admin()).collect();
         let count = admins.len().max(1);
         admins.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % count);
         let mut last = Error::NoRunner;

@@ -1,7 +1,8 @@
 //! The way to the runners: who they are, what they say, and what they are asked.
 //!
 //! Runners are found by their Leases, which say where their admin port is. Those are listed when something has changed, not watched:
-//! each is renewed every few seconds. With each runner the operator keeps one connection, over which the runner tells how it is
+//! each is renewed every few seconds. A shard group may have a database of its own, which only its runners know: they are asked for what is
+//! stored there. With each runner the operator keeps one connection, over which the runner tells how it is
 //! doing and which executions have changed; nothing is polled. What was missed while a connection was broken is asked for after it.
 
 mod connection;
@@ -21,6 +22,7 @@ use tokio::sync::broadcast;
 
 use self::fleet::Fleet;
 use crate::metrics::Metrics;
+use crate::names::DEFAULT_GROUP;
 
 pub use error::Error;
 pub use report::{Described, Report, StepReport};
@@ -100,6 +102,8 @@ impl Runners {
         });
         drop(fleets);
         fleet.present(token);
+        let further = cluster.spec.shard_groups.iter().map(|group| group.name.clone());
+        fleet.divide(std::iter::once(DEFAULT_GROUP.to_owned()).chain(further).collect());
         fleet.look(wanted, instances);
         let connected = i64::try_from(fleet.statuses().len()).unwrap_or(i64::MAX);
         self.0.metrics.runners.with_label_values(&[&key.namespace, &key.name]).set(connected);
@@ -142,11 +146,13 @@ impl Runners {
         key: &Key,
         start: v1::StartExecutionRequest,
     ) -> Result<v1::StartExecutionResponse, Error> {
-        self.ask(key, |mut admin| {
+        let fleet = self.fleet(key).ok_or(Error::NoRunner)?;
+        let group = fleet.group_of(&start.r#type).unwrap_or_else(|| DEFAULT_GROUP.to_owned());
+        let started = fleet.ask(&group, |mut admin| {
             let start = start.clone();
             async move { admin.start_execution(start).await }
-        })
-        .await
+        });
+        started.await
     }
 
     /// Tells an execution something.
@@ -160,50 +166,70 @@ impl Runners {
         what: v1::tell_execution_request::What,
     ) -> Result<(), Error> {
         let request = v1::TellExecutionRequest { execution: Some(execution.into()), what: Some(what) };
-        let told = self.ask(key, |mut admin| {
-            let request = request.clone();
-            async move { admin.tell_execution(request).await }
-        });
-        told.await.map(drop)
+        let fleet = self.fleet(key).ok_or(Error::NoRunner)?;
+        let mut last = Err(Error::NoRunner);
+        for group in fleet.places(&execution.workflow) {
+            let told = fleet.ask(&group, |mut admin| {
+                let request = request.clone();
+                async move { admin.tell_execution(request).await }
+            });
+            last = told.await.map(drop);
+            // What is not in the database of one group may be in that of another.
+            if !matches!(&last, Err(Error::Refused { code: tonic::Code::NotFound, .. })) {
+                break;
+            }
+        }
+        last
     }
 
-    /// Keeps executions from being forgotten.
+    /// The shard groups of a Cluster. What holds executions is asked of each.
+    pub fn groups(&self, key: &Key) -> Vec<String> {
+        self.fleet(key).map(|fleet| fleet.groups()).unwrap_or_default()
+    }
+
+    /// The shard group of a workflow, if runners know it.
+    pub fn group_of(&self, key: &Key, workflow: &str) -> Option<String> {
+        self.fleet(key)?.group_of(workflow)
+    }
+
+    /// Keeps executions of a shard group from being forgotten.
     ///
     /// # Errors
     /// [`Error`] if no runner did.
-    pub async fn hold(&self, key: &Key, holds: Vec<v1::ExecutionHold>) -> Result<(), Error> {
+    pub async fn hold(&self, key: &Key, group: &str, holds: Vec<v1::ExecutionHold>) -> Result<(), Error> {
         let request = v1::HoldExecutionsRequest { holds };
-        let told = self.ask(key, |mut admin| {
+        let told = self.ask(key, group, |mut admin| {
             let request = request.clone();
             async move { admin.hold_executions(request).await }
         });
         told.await.map(drop)
     }
 
-    /// Lets go of executions.
+    /// Lets go of executions of a shard group.
     ///
     /// # Errors
     /// [`Error`] if no runner did.
-    pub async fn release(&self, key: &Key, holds: Vec<v1::ExecutionHold>) -> Result<(), Error> {
+    pub async fn release(&self, key: &Key, group: &str, holds: Vec<v1::ExecutionHold>) -> Result<(), Error> {
         let request = v1::ReleaseExecutionsRequest { holds };
-        let told = self.ask(key, |mut admin| {
+        let told = self.ask(key, group, |mut admin| {
             let request = request.clone();
             async move { admin.release_executions(request).await }
         });
         told.await.map(drop)
     }
 
-    /// A page of who holds what, after a given one; none after the last.
+    /// A page of who holds what in a shard group, after a given one; none after the last.
     ///
     /// # Errors
     /// [`Error`] if no runner can tell.
     pub async fn holds(
         &self,
         key: &Key,
+        group: &str,
         after: Option<v1::ExecutionHold>,
     ) -> Result<Vec<v1::ExecutionHold>, Error> {
         let request = v1::ListHoldsRequest { after, limit: 0 };
-        let listed = self.ask(key, |mut admin| {
+        let listed = self.ask(key, group, |mut admin| {
             let request = request.clone();
             async move { admin.list_holds(request).await }
         });
@@ -227,8 +253,9 @@ impl Runners {
         key: &Key,
         cron: v1::CronRef,
     ) -> Result<Option<v1::cron_status_response::Cron>, Error> {
+        let group = cron.group.clone();
         let request = v1::CronStatusRequest { cron: Some(cron) };
-        let answer = self.ask(key, |mut admin| {
+        let answer = self.ask(key, &group, |mut admin| {
             let request = request.clone();
             async move { admin.cron_status(request).await }
         });
@@ -240,8 +267,9 @@ impl Runners {
     /// # Errors
     /// [`Error`] if no runner did.
     pub async fn trigger(&self, key: &Key, cron: v1::CronRef, once: &str) -> Result<(), Error> {
+        let group = cron.group.clone();
         let request = v1::TriggerCronRequest { cron: Some(cron), key: once.to_owned() };
-        let told = self.ask(key, |mut admin| {
+        let told = self.ask(key, &group, |mut admin| {
             let request = request.clone();
             async move { admin.trigger_cron(request).await }
         });
@@ -252,11 +280,16 @@ impl Runners {
         self.0.fleets.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    async fn ask<T, F>(&self, key: &Key, question: impl Fn(connection::Admin) -> F) -> Result<T, Error>
+    async fn ask<T, F>(
+        &self,
+        key: &Key,
+        group: &str,
+        question: impl Fn(connection::Admin) -> F,
+    ) -> Result<T, Error>
     where
         F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     {
-        self.fleet(key).ok_or(Error::NoRunner)?.ask(question).await
+        self.fleet(key).ok_or(Error::NoRunner)?.ask(group, question).await
     }
 }
 

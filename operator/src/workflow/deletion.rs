@@ -68,8 +68,11 @@ impl Workflows {
     /// Lets go of the execution before its object goes. If that cannot be done now, the sweep does it.
     async fn release(&self, workflow: &Workflow, key: &Key, execution: &Execution) {
         let hold = v1::ExecutionHold { execution: Some(execution.into()), holder: holds::holder(workflow) };
-        if let Err(error) = self.context.runners.release(key, vec![hold]).await {
-            tracing::debug!(error = chain(&error), "an execution is let go later");
+        let runners = &self.context.runners;
+        for group in holds::groups(runners, key, execution) {
+            if let Err(error) = runners.release(key, &group, vec![hold.clone()]).await {
+                tracing::debug!(error = chain(&error), "an execution is let go later");
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::execution;
 use crate::controller::{Context, Known, Lookup as _};
 use crate::error::{Asked, Error, chain};
-use crate::runners::{Execution, Key};
+use crate::runners::{Execution, Key, Runners};
 
 /// How many are held or let go in one request.
 const MOST: usize = 500;
@@ -34,6 +34,11 @@ pub(super) fn holder(workflow: &Workflow) -> String {
 /// The name and the UID of the object that a holder is.
 fn object(holder: &str) -> Option<(&str, &str)> {
     holder.strip_prefix(PREFIX)?.strip_prefix('/')?.split_once('/')
+}
+
+/// The shard groups in which an execution may be held: any, if nobody knows which one it is of.
+pub(super) fn groups(runners: &Runners, key: &Key, execution: &Execution) -> Vec<String> {
+    runners.group_of(key, &execution.workflow).map_or_else(|| runners.groups(key), |group| vec![group])
 }
 
 /// Sees to it, again and again, that what is held is what is there.
@@ -91,10 +96,24 @@ impl Sweep {
                 there.insert(holder(&workflow), execution);
             }
         }
+        for group in self.context.runners.groups(key) {
+            self.group(key, &group, &there).await?;
+        }
+        Ok(())
+    }
+
+    /// Compares what is held in one shard group with what is there.
+    async fn group(
+        &self,
+        key: &Key,
+        group: &String,
+        there: &HashMap<String, Option<Execution>>,
+    ) -> Result<(), Error> {
+        let runners = &self.context.runners;
         let (mut held, mut gone) = (HashSet::new(), Vec::new());
         let mut after = None;
         loop {
-            let page = self.context.runners.holds(key, after).await?;
+            let page = runners.holds(key, group, after).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.clone());
             for hold in page {
@@ -105,17 +124,20 @@ impl Sweep {
                 }
             }
         }
-        let missing = there.into_iter().filter(|(holder, _)| !held.contains(holder));
+        let missing = there.iter().filter(|(holder, _)| !held.contains(*holder));
         let missing: Vec<_> = missing
             .filter_map(|(holder, execution)| {
-                Some(v1::ExecutionHold { execution: Some((&execution?).into()), holder })
+                // Of which group it is may not be known now; it was held when it began.
+                let of = |it: &&Execution| runners.group_of(key, &it.workflow).as_ref() == Some(group);
+                let execution = execution.as_ref().filter(of)?;
+                Some(v1::ExecutionHold { execution: Some(execution.into()), holder: holder.clone() })
             })
             .collect();
         for some in missing.chunks(MOST) {
-            self.context.runners.hold(key, some.to_vec()).await?;
+            runners.hold(key, group, some.to_vec()).await?;
         }
         for some in gone.chunks(MOST) {
-            self.context.runners.release(key, some.to_vec()).await?;
+            runners.release(key, group, some.to_vec()).await?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 mod clusters;
 mod definitions;
+mod groups;
 mod holding;
 mod hooks;
 mod leading;
@@ -14,4 +15,5 @@ mod pod;
 mod rig;
 mod rotation;
 mod scope;
+mod thousand;
 mod workflows;

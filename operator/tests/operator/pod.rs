@@ -75,13 +75,16 @@ impl Pod {
         };
         let runner = compiled(Runner::from_variables(lookup).kubernetes(access));
         let stop = CancellationToken::new();
-        let running = tokio::spawn(runner.run_until(stop.clone().cancelled_owned()));
+        let mut running = tokio::spawn(runner.run_until(stop.clone().cancelled_owned()));
         let place = |lease: &Lease| {
             let said = lease.metadata.annotations.as_ref()?;
             let at = |what: &str| said.get(&format!("cleat.dev/{what}")).cloned();
             (at("state")? == "ready").then_some((at("gateway")?, at("admin")?))
         };
-        let (gateway, admin) = rig.until(name, "says where it is", place).await;
+        let (gateway, admin) = tokio::select! {
+            place = rig.until(name, "says where it is", place) => place,
+            ended = &mut running => panic!("{name} has ended: {ended:?}"),
+        };
         Self { gateway, admin, credential, _folder: folder, stop, running }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::entity::Never;
+use crate::shard::{GroupName, ShardMap};
 use crate::singleton::{Context, Singleton};
 use crate::store::{Retention, Store};
 
@@ -35,7 +36,8 @@ impl Default for Upkeep {
 impl Upkeep {
     /// The singleton that sees to it.
     pub(super) fn singleton(self, store: Arc<dyn Store>) -> Singleton {
-        Singleton::new(NAME, move |_: Context| {
+        let group = home(store.maps());
+        let upkeep = Singleton::new(NAME, move |_: Context| {
             let store = Arc::clone(&store);
             async move {
                 tokio::time::sleep(self.first).await;
@@ -52,6 +54,13 @@ impl Upkeep {
                 #[allow(unreachable_code, reason = "it says what the error of this future is")]
                 Ok::<(), Never>(())
             }
-        })
+        });
+        upkeep.in_group(group)
     }
+}
+
+/// The group that it lives in: the default one, or the first of a database that other groups have for themselves.
+fn home(maps: &[ShardMap]) -> GroupName {
+    let default = maps.iter().find(|map| *map.group() == GroupName::default());
+    default.or(maps.first()).map_or_else(GroupName::default, |map| map.group().clone())
 }
