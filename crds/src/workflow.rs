@@ -33,6 +33,8 @@ use crate::{ClusterRef, Duration, Json, Steps};
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.type) != has(self.steps)").message("say either type or steps"),
+    // What has no type, and output may be anything, is not known to CEL's checker.
+    validation = Rule::new("!has(self.type) || !has(dyn(self).output)").message("output goes with steps: a type has an output of its own"),
     validation = Rule::new("self.clusterRef == oldSelf.clusterRef").message("clusterRef cannot change: the execution runs there"),
     validation = Rule::new("has(self.type) == has(oldSelf.type) && (!has(self.type) || self.type == oldSelf.type)").message("type cannot change: the execution has begun; create another Workflow"),
     validation = Rule::new("has(self.key) == has(oldSelf.key) && (!has(self.key) || self.key == oldSelf.key)").message("key cannot change: the execution has begun; create another Workflow"),

@@ -209,6 +209,8 @@ async fn what_is_wrong_is_refused_by_the_name_of_its_field() {
         ("WorkflowType", "/spec/timeout", json!("1 day"), "spec.timeout"),
         ("Workflow", "/spec/type", json!(null), "say either type or steps"),
         ("Workflow", "/spec/steps", json!([{"name": "a", "sleep": "1s"}]), "say either type or steps"),
+        ("Workflow", "/spec/output", json!("${input}"), "output goes with steps"),
+        ("Workflow", "/spec/output", json!({"a": 1}), "output goes with steps"),
         ("Workflow", "/spec/key", json!(""), "spec.key"),
         ("Workflow", "/spec/signals", json!([{"name": ""}]), "spec.signals[0].name"),
         ("Workflow", "/spec/ttlAfterFinished", json!("never"), "spec.ttlAfterFinished"),

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use e2e::{ControlPlane, Helm, Kubectl, Options};
+use serde_json::json;
 
 /// The values files that the chart is rendered with; none stands for its own.
 const VALUES: [&str; 4] = ["", "ci/bare.yaml", "ci/everything.yaml", "ci/namespaces.yaml"];
@@ -136,6 +137,10 @@ async fn what_the_page_on_installing_shows_is_taken_as_it_is() -> Result<()> {
         let outcome = kubectl.attempt("apply --server-side --validate=strict -f -", block).await?;
         ensure!(outcome.success && outcome.errors.is_empty(), "{}\n{block}", outcome.errors);
     }
+    // CEL's checker does not know a field that may be anything, and its evaluator does.
+    let odd = json!({"apiVersion": "cleat.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "odd"}, "spec": {"type": "order", "output": 1}});
+    let outcome = kubectl.attempt("create -f -", &odd.to_string()).await?;
+    ensure!(!outcome.success && outcome.errors.contains("output goes with steps"), "{}", outcome.errors);
     running.passed();
     Ok(())
 }
