@@ -60,7 +60,7 @@ pub(super) fn leases(known: &[Runner], now: SystemTime) -> Looked {
     let silent = known.iter().filter(|runner| runner.state != "gone").find_map(|runner| {
         let silent = now.duration_since(renewed(runner)?).ok()?;
         let lasts = Duration::from_secs(runner.lease_seconds?);
-        (silent > lasts + SKEW).then(|| (&runner.name, silent, lasts))
+        (silent > lasts + SKEW).then_some((&runner.name, silent, lasts))
     });
     match silent {
         None => Ok("all are renewed in time".to_owned()),
