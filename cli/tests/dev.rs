@@ -49,6 +49,19 @@ fn a_folder_that_cannot_be_written_is_named() {
 }
 
 #[test]
+fn what_cannot_work_is_said_before_anything_is_started() {
+    let home = tempfile::tempdir().unwrap();
+    let refused = |arguments: &[&str]| {
+        let output = cleat(home.path()).args(["dev", "--port", "0"]).args(arguments).output().unwrap();
+        assert!(!output.status.success() && !home.path().join(".cleat").exists());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&["-f", "nowhere"]).contains("nowhere is not there"));
+    let error = refused(&["--database", "mysql://user:secret@host/name"]);
+    assert!(error.contains("begins with postgres://") && !error.contains("secret"), "{error}");
+}
+
+#[test]
 fn two_platforms_do_not_share_a_folder() {
     let dev = Dev::start(&[]);
     let second = cleat(dev.home()).args(["dev", "--port", "0"]).output().unwrap();

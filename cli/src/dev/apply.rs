@@ -76,9 +76,6 @@ pub fn place(
 /// without a name, such as Workflows to start, are for `kubectl create` and left alone; those with a name are started once, which is
 /// remembered in a file: somebody may delete them, and start this program again.
 pub async fn follow(client: &Client, namespace: &str, path: &Path, memory: PathBuf) -> Result<()> {
-    if !path.exists() {
-        bail!("{} is not there", path.display());
-    }
     let mut seen: BTreeMap<PathBuf, SystemTime> = BTreeMap::new();
     let mut started = Started::read(memory)?;
     loop {

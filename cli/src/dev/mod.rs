@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use cleat_crds::Cluster;
 use cleat_runner::lease::kubernetes::Access;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -70,9 +70,24 @@ pub struct Arguments {
     exit: bool,
 }
 
+impl Arguments {
+    /// What would only be found out once everything runs.
+    fn check(&self) -> Result<()> {
+        if let Some(path) = self.file.as_deref().filter(|path| !path.exists()) {
+            bail!("{} is not there: -f takes a folder with definitions, or a file", path.display());
+        }
+        let postgres = |url: &str| url.starts_with("postgres://") || url.starts_with("postgresql://");
+        if self.database.as_deref().is_some_and(|url| !postgres(url)) {
+            bail!("--database takes the URL of a PostgreSQL, which begins with postgres://");
+        }
+        Ok(())
+    }
+}
+
 /// Runs until Ctrl-C, or until the demo has ended if that is all that is wanted.
 pub async fn run(arguments: Arguments) -> Result<()> {
     let begun = std::time::Instant::now();
+    arguments.check()?;
     let data = arguments.data.clone();
     std::fs::create_dir_all(&data).with_context(|| format!("cannot make the folder {}", data.display()))?;
     let data = data.canonicalize().with_context(|| format!("cannot find the folder {}", data.display()))?;
@@ -194,9 +209,22 @@ impl Platform {
             Err(error) => {
                 let cluster = clusters.get("default").await?;
                 let why = condition(&cluster, "Ready").map(|(_, why)| why).unwrap_or_default();
-                Err(error.context(why))
+                let error = error.context(why);
+                Err(match self.last_words().await? {
+                    Some(words) => error.context(words),
+                    None => error,
+                })
             }
         }
+    }
+
+    /// Why a runner has failed, if one has.
+    async fn last_words(&self) -> Result<Option<String>> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let pods = pods.list(&ListParams::default()).await?.items.into_iter();
+        let containers = pods.filter_map(|pod| pod.status?.container_statuses).flatten();
+        let mut words = containers.filter_map(|container| container.last_state?.terminated?.message);
+        Ok(words.next())
     }
 
     /// What is to be done once it runs.

@@ -37,25 +37,48 @@ pub(super) async fn run(client: &Client, options: &Options, pod: &Pod, stop: &Ca
     if let Err(error) = options.logs.begin(&life.name) {
         tracing::warn!(pod = life.name, error = format!("{error:#}"), "a pod has no log");
     }
-    let mut restarts = 0;
+    let mut past = Past::default();
     while !stop.is_cancelled() {
-        let error = match life.once(stop, restarts).await {
+        let error = match life.once(stop, &past).await {
             Ok(()) => break,
             Err(error) => error,
         };
         tracing::error!(pod = life.name, error = format!("{error:#}"), "a runner has failed");
         options.logs.write(&life.name, &format!("{error:#}"));
-        restarts += 1;
-        life.say(&failed(&error, restarts)).await;
-        let pause = Duration::from_millis(500).saturating_mul(1 << restarts.min(6)).min(LONGEST_PAUSE);
+        past = past.and(&error);
+        life.say(&failed(&error, &past)).await;
+        let pause = Duration::from_millis(500).saturating_mul(1 << past.restarts.min(6)).min(LONGEST_PAUSE);
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(pause) => {}
         }
     }
-    life.say(&ended(restarts)).await;
+    life.say(&ended(&past)).await;
     life.environment.clear();
     options.logs.end(&life.name);
+}
+
+/// What became of a runner's earlier starts.
+#[derive(Default)]
+struct Past {
+    restarts: i32,
+    /// How the last one ended, as a Pod's status has it; nothing before there was one.
+    last: serde_json::Map<String, Value>,
+}
+
+impl Past {
+    /// With one more failure. Why it has ended is in its last words, where the operator looks for it.
+    fn and(self, error: &anyhow::Error) -> Self {
+        let reason =
+            error.downcast_ref::<cleat_runner::runner::Error>().map_or("Error", |error| error.reason());
+        let terminated = json!({
+            "exitCode": 1, "reason": "Error", "message": format!("{reason}: {error:#}"), "finishedAt": now(),
+        });
+        Self {
+            restarts: self.restarts + 1,
+            last: [("terminated".to_owned(), terminated)].into_iter().collect(),
+        }
+    }
 }
 
 struct Life {
@@ -68,13 +91,13 @@ struct Life {
 
 impl Life {
     /// Runs the runner once.
-    async fn once(&self, stop: &CancellationToken, restarts: i32) -> Result<()> {
+    async fn once(&self, stop: &CancellationToken, past: &Past) -> Result<()> {
         let variables = adapted(self.environment.prepare().await?);
-        self.say(&running(restarts, false)).await;
+        self.say(&running(past, false)).await;
         let namespace = self.pods.namespace().unwrap_or_default().to_owned();
         let ready = async {
             until_ready(&self.client, &namespace, &self.name).await;
-            self.say(&running(restarts, true)).await;
+            self.say(&running(past, true)).await;
             std::future::pending::<()>().await;
         };
         let mounts = async {
@@ -139,32 +162,26 @@ fn conditions(ready: bool) -> Value {
     ])
 }
 
-fn container(restarts: i32, ready: bool, state: &Value) -> Value {
+fn container(past: &Past, ready: bool, state: &Value) -> Value {
     json!([{
         "name": "runner", "image": "cleat-runner", "imageID": "", "ready": ready, "started": ready,
-        "restartCount": restarts, "state": state, "lastState": {},
+        "restartCount": past.restarts, "state": state, "lastState": past.last,
     }])
 }
 
-fn running(restarts: i32, ready: bool) -> Value {
+fn running(past: &Past, ready: bool) -> Value {
     json!({
         "phase": "Running", "podIP": "127.0.0.1", "hostIP": "127.0.0.1", "startTime": now(), "conditions": conditions(ready),
-        "containerStatuses": container(restarts, ready, &json!({"running": {"startedAt": now()}})),
+        "containerStatuses": container(past, ready, &json!({"running": {"startedAt": now()}})),
     })
 }
 
-/// Why it has ended is in its last words, where the operator looks for it.
-fn failed(error: &anyhow::Error, restarts: i32) -> Value {
-    let reason = error.downcast_ref::<cleat_runner::runner::Error>().map_or("Error", |error| error.reason());
+fn failed(error: &anyhow::Error, past: &Past) -> Value {
     let waiting = json!({"waiting": {"reason": "CrashLoopBackOff", "message": format!("{error:#}")}});
-    let mut containers = container(restarts, false, &waiting);
-    containers[0]["lastState"] = json!({"terminated": {
-        "exitCode": 1, "reason": "Error", "message": format!("{reason}: {error:#}"), "finishedAt": now(),
-    }});
-    json!({"phase": "Running", "conditions": conditions(false), "containerStatuses": containers})
+    json!({"phase": "Running", "conditions": conditions(false), "containerStatuses": container(past, false, &waiting)})
 }
 
-fn ended(restarts: i32) -> Value {
+fn ended(past: &Past) -> Value {
     let terminated = json!({"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": now()}});
-    json!({"phase": "Succeeded", "conditions": conditions(false), "containerStatuses": container(restarts, false, &terminated)})
+    json!({"phase": "Succeeded", "conditions": conditions(false), "containerStatuses": container(past, false, &terminated)})
 }
