@@ -86,6 +86,8 @@ pub(super) struct Driver {
     /// The trace that the execution was started in.
     pub(super) trace: Option<TraceContext>,
     asked: Vec<(String, oneshot::Sender<Shown>)>,
+    /// What came of the function when it was last told something, if it does not just wait.
+    pub(super) turned: Option<Turn>,
     /// Why what is in the journal cannot be delivered.
     unreadable: Option<Blocked>,
     alarm: Arc<Notify>,
@@ -120,6 +122,7 @@ impl Driver {
             owed: Vec::new(),
             trace: None,
             asked: Vec::new(),
+            turned: None,
             unreadable: None,
             alarm: Arc::new(Notify::new()),
             quiet_since: Instant::now(),
@@ -179,7 +182,7 @@ impl Driver {
             }
             let mut turn = match (&self.function, &self.unreadable) {
                 (_, Some(blocked)) => Turn::Blocked(blocked.clone()),
-                (Some(_), None) => Turn::Waiting,
+                (Some(_), None) => self.turned.take().unwrap_or(Turn::Waiting),
                 (None, None) => self.begin(&row),
             };
             while turn == Turn::Waiting
@@ -228,7 +231,7 @@ impl Driver {
     }
 
     /// Takes notice of what was written.
-    fn take_written(&mut self) -> Result<(), Leave> {
+    pub(super) fn take_written(&mut self) -> Result<(), Leave> {
         while let Ok(happening) = self.inbox.try_recv() {
             self.hear(happening)?;
         }
@@ -382,8 +385,19 @@ impl Driver {
     }
 
     pub(super) async fn write(&mut self, writing: Writing, sends: Vec<Message>) -> Result<(), Leave> {
+        let lease = self.lease().await?;
+        self.write_by(lease, writing, sends, Lease::committed).await
+    }
+
+    /// Writes by a right that is held already.
+    pub(super) async fn write_by(
+        &mut self,
+        mut lease: Lease,
+        writing: Writing,
+        sends: Vec<Message>,
+        committed: fn(Lease),
+    ) -> Result<(), Leave> {
         self.quiet_since = Instant::now();
-        let mut lease = self.lease().await?;
         let mut changes = lease.write(writing).map_err(Leave::Failed)?;
         changes.extend(sends.iter().cloned().map(Change::Send));
         if changes.is_empty() {
@@ -391,7 +405,7 @@ impl Driver {
         }
         match self.shard.store().commit(Write { fence: self.shard.fence.clone(), changes }).await {
             Ok(Committed::Applied) => {
-                lease.committed();
+                committed(lease);
                 self.shard.sent(sends);
                 Ok(())
             }
