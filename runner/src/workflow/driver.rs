@@ -136,7 +136,7 @@ impl Driver {
                 self.backlog.extend(entries);
                 Ok(Tail { row: Some(row), ..Tail::default() })
             }
-            None => self.shard.read(&self.me.address).await.map(|read| match read {
+            None => Box::pin(self.shard.read(&self.me.address)).await.map(|read| match read {
                 Some((row, journal)) => {
                     self.backlog.extend(journal.entries);
                     self.unreadable = journal.unreadable;
@@ -154,7 +154,8 @@ impl Driver {
         };
         self.me.found(tail).await;
         loop {
-            let left = match self.advance().await {
+            // Most executions wait most of the time: they keep no room for what they do otherwise.
+            let left = match Box::pin(self.advance()).await {
                 Ok(()) => self.wait().await,
                 Err(leave) => Err(leave),
             };
@@ -290,18 +291,18 @@ impl Driver {
             biased;
             Some(happening) = self.inbox.recv() => self.hear(happening)?,
             Some(tried) = self.tasks.join_next(), if !idle => return match tried {
-                Ok(tried) => self.tried(tried).await,
+                Ok(tried) => Box::pin(self.tried(tried)).await,
                 // Nobody knows what became of it.
                 Err(_) => Err(Leave::Again),
             },
-            () = self.alarm.notified() => return Err(self.block(&Blocked::Foreign).await?),
-            () = sleep_until(next), if runs && next.is_some() && !closing.is_cancelled() => return self.fire().await,
+            () = self.alarm.notified() => return Err(Box::pin(self.block(&Blocked::Foreign)).await?),
+            () = sleep_until(next), if runs && next.is_some() && !closing.is_cancelled() => return Box::pin(self.fire()).await,
             () = closing.cancelled(), if idle => return Err(Leave::Closed),
-            () = tokio::time::sleep_until(grace), if idle => return Err(self.park(next).await?),
+            () = tokio::time::sleep_until(grace), if idle => return Err(Box::pin(self.park(next)).await?),
         }
         // A running activity says how far it has come, at most now and then.
         if self.owed.iter().any(|event| matches!(event, Event::Progress { .. })) {
-            self.append(Vec::new(), Vec::new()).await?;
+            Box::pin(self.append(Vec::new(), Vec::new())).await?;
         }
         Ok(())
     }
