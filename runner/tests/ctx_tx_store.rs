@@ -7,10 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use cleat_runner::message::Snowflake;
+use cleat_runner::shard::Fence;
 use cleat_runner::store::postgres::{Options, PostgresStore};
-use cleat_runner::store::{Committed, Error, Store, Transaction, Write};
+use cleat_runner::store::{Change, Committed, Error, Store, Transaction, Write};
 use cleat_testing::postgres::{Server, Shutdown};
 use cleat_testing::process::{self, Process};
+use sqlx::Connection;
 use store_postgres_rig::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -84,7 +88,7 @@ async fn a_claim_ends_a_transaction_whose_process_is_stopped_between_its_write_a
     let mut child = Process::spawn("committer").unwrap();
     child.send(&url).await.unwrap();
     assert_eq!(child.receive::<bool>().await.unwrap(), Some(true));
-    until(&url, "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query = 'COMMIT' AND wait_event = 'advisory')").await;
+    until(&url, "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COMMIT;%' AND wait_event = 'advisory')").await;
     child.pause().await.unwrap();
     let new = open(&url, "new").await;
     let begun = Instant::now();
@@ -133,7 +137,7 @@ async fn relay(mut client: TcpStream, mut server: TcpStream, cut: Arc<AtomicU8>)
         tokio::select! {
             read = client.read(&mut up) => {
                 let Ok(n @ 1..) = read else { return };
-                let commit = up[..n].windows(7).any(|window| window == b"COMMIT\0");
+                let commit = up[..n].windows(7).any(|window| window == b"COMMIT;");
                 let how = if commit { cut.swap(Proxy::NEVER, Ordering::SeqCst) } else { Proxy::NEVER };
                 if how == Proxy::BEFORE {
                     return;
@@ -272,4 +276,77 @@ async fn a_transaction_with_a_failed_statement_is_not_committed_and_what_its_use
     assert_eq!(entries(&url).await, 1);
     let mine = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     assert_eq!(number(&url, mine).await, 0);
+}
+
+/// A write of one entry of a journal, and of nothing else.
+fn note(fence: &Fence, run: Snowflake, place: i64) -> Write {
+    let entries = vec![Bytes::from_static(b"entry")];
+    Write { fence: fence.clone(), changes: vec![Change::Journal { run, from: place, entries }] }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_entry_of_a_journal_commits_with_the_statements_where_the_journal_ends_and_nowhere_else() {
+    let url = database().await;
+    ledger(&url).await;
+    let (store, next) = (open(&url, "one").await, open(&url, "next").await);
+    claim(&store, 1, 1).await;
+    let (fence, run) = (fence(1, 1), id());
+    let noted = "SELECT count(*) FROM cleat.journal";
+    for place in 0..2 {
+        let transaction = begun(&store, place).await;
+        assert_eq!(transaction.commit(note(&fence, run, place)).await.unwrap(), Committed::Applied);
+    }
+    for place in [0, 1, 3] {
+        let answer = begun(&store, 2).await.commit(note(&fence, run, place)).await;
+        assert!(matches!(answer, Err(Error::Conflict { .. })), "{place}: {answer:?}");
+    }
+    let mut ended = begun(&store, 2).await;
+    sqlx::query("ROLLBACK").execute(ended.postgres().unwrap()).await.unwrap();
+    assert_eq!(ended.commit(note(&fence, run, 2)).await.unwrap_err().reason(), "Rejected");
+    let fallen = begun(&store, 2).await;
+    claim(&next, 1, 2).await;
+    let answer = fallen.commit(note(&fence, run, 2)).await;
+    assert!(matches!(answer, Err(Error::Fenced { .. })), "{answer:?}");
+    assert_eq!((entries(&url).await, number(&url, noted).await), (2, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nested_transactions_are_savepoints_whatever_the_last_user_of_the_connection_left() {
+    let url = database().await;
+    ledger(&url).await;
+    let store = PostgresStore::open(Options { transactions: 1, ..options(&url, "one") }).await.unwrap();
+    claim(&store, 1, 1).await;
+    for round in 0..4usize {
+        let entry = i64::try_from(round).unwrap() * 10;
+        let mut transaction = begun(&store, entry).await;
+        let connection = transaction.postgres().unwrap();
+        let insert = |entry: i64| sqlx::query("INSERT INTO ledger VALUES ($1)").bind(entry);
+        let mut kept = connection.begin().await.unwrap();
+        insert(entry + 1).execute(&mut *kept).await.unwrap();
+        kept.commit().await.unwrap();
+        let mut undone = connection.begin().await.unwrap();
+        insert(entry + 2).execute(&mut *undone).await.unwrap();
+        drop(undone);
+        let mut forgotten = connection.begin().await.unwrap();
+        insert(entry + 3).execute(&mut *forgotten).await.unwrap();
+        std::mem::forget(forgotten);
+        if round % 2 == 0 {
+            assert_eq!(transaction.commit(write(1, 1, round)).await.unwrap(), Committed::Applied);
+        } else {
+            drop(transaction);
+        }
+    }
+    // The only connection, so what was dropped has been taken back.
+    store.begin().await.unwrap().rollback().await;
+    assert_eq!(number(&url, "SELECT sum(entry)::bigint FROM ledger").await, 1 + 3 + 20 + 21 + 23);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_cannot_raise_the_isolation_level() {
+    let url = database().await;
+    let store = open(&url, "one").await;
+    let mut transaction = store.begin().await.unwrap();
+    let raise = sqlx::query("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+    let error = raise.execute(transaction.postgres().unwrap()).await.unwrap_err();
+    assert!(error.to_string().contains("must be called before any query"), "{error}");
 }

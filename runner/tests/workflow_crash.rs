@@ -155,8 +155,8 @@ async fn is_as_ever(url: &str, id: &str, end: &str) {
 
 /// A process that is killed while it waits for the answer to one of its COMMITs, which the server has seen or not.
 async fn killed_at_commit(url: &str, id: &str, number: u32, seen: bool) -> Option<String> {
-    // With the end of the text, since the isolation level is called READ COMMITTED.
-    let proxy = Proxy::holding(url, seen, b"COMMIT\0").await;
+    // With the end of the statement, since the isolation level is called READ COMMITTED.
+    let proxy = Proxy::holding(url, seen, b"COMMIT;").await;
     let mut child = Process::spawn("runner").unwrap();
     let order = Order { url: proxy.url.clone(), id: id.to_owned(), death: Death::Never };
     child.send(&order).await.unwrap();

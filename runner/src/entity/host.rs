@@ -302,6 +302,7 @@ impl Host {
     /// The same for a volatile message, if it can be handled at once: then the answer is there, or a handler is at work on it. Gives it
     /// back otherwise, with nothing done.
     pub(crate) async fn request_now(&self, request: Request) -> Result<Answer, Box<Request>> {
+        super::now::share().await;
         let answer = self.0.deliver_now(request)?;
         Ok(answer.await.unwrap_or(Err(Error::Store(store::Error::Closed))))
     }

@@ -51,7 +51,7 @@ impl Transaction {
     /// [`sqlx::Error::Configuration`] if it is another one.
     pub fn postgres(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
         match &mut self.0 {
-            Kind::Postgres(transaction) => Ok(transaction.connection()),
+            Kind::Postgres(transaction) => transaction.connection(),
             Kind::Sqlite(_) => Err(wrong("PostgreSQL", "SQLite")),
         }
     }

@@ -159,7 +159,7 @@ impl Driver {
                 }
             }
         }
-        if events.is_empty() { Ok(()) } else { self.append(events, Vec::new()).await }
+        if events.is_empty() { Ok(()) } else { self.tell(events).await }
     }
 
     /// An attempt has ended, and maybe others with it.
@@ -205,7 +205,7 @@ impl Driver {
                 }
             }
         }
-        if events.is_empty() { Ok(()) } else { self.append(events, Vec::new()).await }
+        if events.is_empty() { Ok(()) } else { self.tell(events).await }
     }
 
     fn name_of(&self, step: Step) -> String {

@@ -86,6 +86,8 @@ pub(super) struct Driver {
     /// The trace that the execution was started in.
     pub(super) trace: Option<TraceContext>,
     asked: Vec<(String, oneshot::Sender<Shown>)>,
+    /// What came of the function when it was last told something, if it does not just wait.
+    pub(super) turned: Option<Turn>,
     /// Why what is in the journal cannot be delivered.
     unreadable: Option<Blocked>,
     alarm: Arc<Notify>,
@@ -120,6 +122,7 @@ impl Driver {
             owed: Vec::new(),
             trace: None,
             asked: Vec::new(),
+            turned: None,
             unreadable: None,
             alarm: Arc::new(Notify::new()),
             quiet_since: Instant::now(),
@@ -133,7 +136,7 @@ impl Driver {
                 self.backlog.extend(entries);
                 Ok(Tail { row: Some(row), ..Tail::default() })
             }
-            None => self.shard.read(&self.me.address).await.map(|read| match read {
+            None => Box::pin(self.shard.read(&self.me.address)).await.map(|read| match read {
                 Some((row, journal)) => {
                     self.backlog.extend(journal.entries);
                     self.unreadable = journal.unreadable;
@@ -151,7 +154,8 @@ impl Driver {
         };
         self.me.found(tail).await;
         loop {
-            let left = match self.advance().await {
+            // Most executions wait most of the time: they keep no room for what they do otherwise.
+            let left = match Box::pin(self.advance()).await {
                 Ok(()) => self.wait().await,
                 Err(leave) => Err(leave),
             };
@@ -179,7 +183,7 @@ impl Driver {
             }
             let mut turn = match (&self.function, &self.unreadable) {
                 (_, Some(blocked)) => Turn::Blocked(blocked.clone()),
-                (Some(_), None) => Turn::Waiting,
+                (Some(_), None) => self.turned.take().unwrap_or(Turn::Waiting),
                 (None, None) => self.begin(&row),
             };
             while turn == Turn::Waiting
@@ -228,7 +232,7 @@ impl Driver {
     }
 
     /// Takes notice of what was written.
-    fn take_written(&mut self) -> Result<(), Leave> {
+    pub(super) fn take_written(&mut self) -> Result<(), Leave> {
         while let Ok(happening) = self.inbox.try_recv() {
             self.hear(happening)?;
         }
@@ -287,18 +291,18 @@ impl Driver {
             biased;
             Some(happening) = self.inbox.recv() => self.hear(happening)?,
             Some(tried) = self.tasks.join_next(), if !idle => return match tried {
-                Ok(tried) => self.tried(tried).await,
+                Ok(tried) => Box::pin(self.tried(tried)).await,
                 // Nobody knows what became of it.
                 Err(_) => Err(Leave::Again),
             },
-            () = self.alarm.notified() => return Err(self.block(&Blocked::Foreign).await?),
-            () = sleep_until(next), if runs && next.is_some() && !closing.is_cancelled() => return self.fire().await,
+            () = self.alarm.notified() => return Err(Box::pin(self.block(&Blocked::Foreign)).await?),
+            () = sleep_until(next), if runs && next.is_some() && !closing.is_cancelled() => return Box::pin(self.fire()).await,
             () = closing.cancelled(), if idle => return Err(Leave::Closed),
-            () = tokio::time::sleep_until(grace), if idle => return Err(self.park(next).await?),
+            () = tokio::time::sleep_until(grace), if idle => return Err(Box::pin(self.park(next)).await?),
         }
         // A running activity says how far it has come, at most now and then.
         if self.owed.iter().any(|event| matches!(event, Event::Progress { .. })) {
-            self.append(Vec::new(), Vec::new()).await?;
+            Box::pin(self.append(Vec::new(), Vec::new())).await?;
         }
         Ok(())
     }
@@ -382,8 +386,19 @@ impl Driver {
     }
 
     pub(super) async fn write(&mut self, writing: Writing, sends: Vec<Message>) -> Result<(), Leave> {
+        let lease = self.lease().await?;
+        self.write_by(lease, writing, sends, Lease::committed).await
+    }
+
+    /// Writes by a right that is held already.
+    pub(super) async fn write_by(
+        &mut self,
+        mut lease: Lease,
+        writing: Writing,
+        sends: Vec<Message>,
+        committed: fn(Lease),
+    ) -> Result<(), Leave> {
         self.quiet_since = Instant::now();
-        let mut lease = self.lease().await?;
         let mut changes = lease.write(writing).map_err(Leave::Failed)?;
         changes.extend(sends.iter().cloned().map(Change::Send));
         if changes.is_empty() {
@@ -391,7 +406,7 @@ impl Driver {
         }
         match self.shard.store().commit(Write { fence: self.shard.fence.clone(), changes }).await {
             Ok(Committed::Applied) => {
-                lease.committed();
+                committed(lease);
                 self.shard.sent(sends);
                 Ok(())
             }

@@ -8,15 +8,25 @@ use super::door::{Cancel, ChildEnded, METHOD_CANCEL, METHOD_CHILD_ENDED};
 use super::driver::{Driver, Leave};
 use super::function::End;
 use super::journal::{Entry, Event};
-use super::tail::{Becoming, Row, Wake, Writing};
+use super::tail::{Becoming, Lease, Row, Wake, Writing};
 use crate::message::Outcome;
 use crate::store::{self, Change, Committed, Message, Phase, Transaction, Write};
 
 impl Driver {
     /// Writes down how the execution ended. Its parent, its children and all who wait are told.
     pub(super) async fn finish(&mut self, end: End) -> Result<Leave, Leave> {
-        let row = self.lease().await?.row().cloned();
-        let Some(row) = row else { return Ok(Leave::Rest) };
+        let lease = self.lease().await?;
+        self.finish_by(lease, Vec::new(), end).await
+    }
+
+    /// The same by a right that is held already, together with what happened before.
+    pub(super) async fn finish_by(
+        &mut self,
+        lease: Lease,
+        before: Vec<Entry>,
+        end: End,
+    ) -> Result<Leave, Leave> {
+        let Some(row) = lease.row().cloned() else { return Ok(Leave::Rest) };
         let (phase, outcome) = ended(end, &row);
         let mut sends = self.children_left()?;
         if let Some(parent) = &row.summary.parent {
@@ -32,14 +42,10 @@ impl Driver {
         summary.problem = None;
         summary.open = Vec::new();
         let becoming = Becoming { phase, active: false, summary };
-        let entries = self
-            .take_owed()
-            .into_iter()
-            .chain([Event::Ended { outcome: outcome.clone() }])
-            .map(Entry::now)
-            .collect();
-        let writing = Writing { entries, row: Some(becoming), timer: Some(Wake::Never) };
-        self.write(writing, sends).await?;
+        let ended = [Event::Ended { outcome: outcome.clone() }];
+        let entries = before.into_iter().chain(self.take_owed().into_iter().chain(ended).map(Entry::now));
+        let writing = Writing { entries: entries.collect(), row: Some(becoming), timer: Some(Wake::Never) };
+        self.write_by(lease, writing, sends, Lease::committed).await?;
         self.dismiss();
         // First it leaves, so that whoever still finds it here is told of the end.
         self.shard.leave(&self.me);

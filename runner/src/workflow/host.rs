@@ -64,7 +64,7 @@ const PAGE: u32 = 1000;
 /// Runs the executions of the shards that this runner owns. Cheap to clone.
 ///
 /// # Guarantees
-/// - What a step gave is committed before the function is told, and told to it again whenever it is replayed.
+/// - What a step gave is committed before anything comes of it, and told to the function again whenever it is replayed.
 /// - An activity is done at least once, one with a transaction exactly once.
 /// - An execution whose code does not match its journal is blocked and says where; nobody else is affected.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! Durable workflows: functions that survive everything but their own bugs.
 //!
 //! The function of a [`Workflow`] asks its [`Context`] for steps. What each step gave is an entry of the execution's
-//! [journal](journal::Entry), written before the function is told. After a crash, a move or a long wait the function is run again from
+//! [journal](journal::Entry), written before anything comes of it. After a crash, a move or a long wait the function is run again from
 //! the beginning, and is told the same.
 //!
 //! **Live is replay.** An entry reaches the function one at a time, in the order of the journal, and the function is polled until it
@@ -41,6 +41,7 @@ mod shard;
 mod steps;
 mod summary;
 mod tail;
+mod telling;
 pub mod test;
 mod trace;
 mod tx;

@@ -173,7 +173,7 @@ impl Shard {
         let (shard, me) = (Arc::clone(self), Arc::clone(&resident));
         self.spawn(async move {
             let leave = driver.run(fresh).await;
-            shard.left(&me, leave).await;
+            Box::pin(shard.left(&me, leave)).await;
         });
         Some(resident)
     }

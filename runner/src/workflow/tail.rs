@@ -158,11 +158,22 @@ impl Lease {
 
     /// The write was committed: whoever runs the execution is told.
     pub(super) fn committed(mut self) {
-        let Some((row, entries)) = self.planned.take() else { return };
+        if let Some(entries) = self.settle() {
+            // Sent before the next one may write, so that they are told in order. If nobody listens, they are read from the database.
+            let _ = self.inbox.send(Happening::Written(entries));
+        }
+    }
+
+    /// The same if whoever runs the execution was told before.
+    pub(super) fn committed_as_told(mut self) {
+        self.settle();
+    }
+
+    fn settle(&mut self) -> Option<Vec<Entry>> {
+        let (row, entries) = self.planned.take()?;
         self.changes.wrote(self.tail.row.as_ref().map(|before| before.phase), &row);
         self.tail.row = Some(row);
-        // Sent before the next one may write, so that they are told in order. If nobody listens, they are read from the database.
-        let _ = self.inbox.send(Happening::Written(entries));
+        Some(entries)
     }
 
     /// The execution will be another one than was known here. Until that is certain, this is as if it had been written to.

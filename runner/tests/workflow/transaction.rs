@@ -54,8 +54,8 @@ async fn cut_at_commit(seen: bool) -> u32 {
     let Place::Postgres(database) = &mut place else { panic!("it is PostgreSQL") };
     let mut connection = PgConnection::connect(&database.url).await.unwrap();
     sqlx::query("CREATE TABLE payments (id text NOT NULL)").execute(&mut connection).await.unwrap();
-    // With the end of the text, since the isolation level is called READ COMMITTED.
-    let proxy = Proxy::counting(&database.url, seen, b"COMMIT\0").await;
+    // With the end of the statement, since the isolation level is called READ COMMITTED.
+    let proxy = Proxy::counting(&database.url, seen, b"COMMIT;").await;
     database.url = proxy.url.clone();
     let world = World::new(place).await;
     let tries = Arc::new(AtomicU32::new(0));

@@ -1,7 +1,7 @@
-//! A message that comes alone.
+//! A message that comes alone, and an entry of a journal that commits with a user's transaction.
 //!
-//! Gathering columns and joining them pays for a crowd and not for one: this statement is a plain insert behind the same fence. Only
-//! for one that certainly comes for the first time: a look for its earlier end would open every partition of finished messages.
+//! Gathering columns and joining them pays for a crowd and not for one: these statements are plain inserts behind the same fence. Messages
+//! only if they certainly come for the first time: a look for their earlier end would open every partition of finished messages.
 
 use sqlx::postgres::PgConnection;
 
@@ -77,6 +77,55 @@ impl<'a> Lone<'a> {
         .bind(envelope.payload.as_ref())
         .bind(self.extra)
         .bind(envelope.deliver_at.map(to_millis))
+        .fetch_optional(connection)
+        .await?;
+        Ok(number.map(Transaction))
+    }
+}
+
+/// The only entry of a write, as parameters.
+pub(super) struct Entry<'a> {
+    fence: &'a Fence,
+    group: i16,
+    generation: i32,
+    run: i64,
+    place: i64,
+    entry: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// The entry of a write that is nothing but one.
+    pub(super) fn only(write: &'a Write, groups: &Groups) -> Option<Self> {
+        let [Change::Journal { run, from, entries }] = write.changes.as_slice() else { return None };
+        let [entry] = entries.as_slice() else { return None };
+        let owner = groups.get(&write.fence.shard.group).ok()?;
+        let (group, generation) = (owner.number, owner.map.generation());
+        Some(Self { fence: &write.fence, group, generation, run: run.get(), place: *from, entry })
+    }
+
+    /// Stores it in the transaction that was begun. None if that was not to be: the fence has fallen, the transaction is another one,
+    /// or the journal does not end there.
+    pub(super) async fn insert(
+        self,
+        identity: &Identity,
+        connection: &mut PgConnection,
+    ) -> Result<Option<Transaction>, sqlx::Error> {
+        let number: Option<i64> = sqlx::query_scalar(
+            "INSERT INTO cleat.journal (run, seq, epoch, entry)
+             SELECT $7::bigint, $8::bigint, $6, $9::bytea
+             WHERE cleat.stands($1, $2, $3, $4, $5, $6) AND current_setting('cleat.transaction', true) = 'open'
+               AND ($8::bigint = 0 OR EXISTS (SELECT 1 FROM cleat.journal WHERE run = $7::bigint AND seq = $8::bigint - 1))
+             ON CONFLICT (run, seq) DO NOTHING RETURNING pg_current_xact_id()::text::bigint",
+        )
+        .bind(identity.lock)
+        .bind(identity.instance.as_str())
+        .bind(self.group)
+        .bind(i32::from(self.fence.shard.id))
+        .bind(self.generation)
+        .bind(self.fence.epoch.get())
+        .bind(self.run)
+        .bind(self.place)
+        .bind(self.entry)
         .fetch_optional(connection)
         .await?;
         Ok(number.map(Transaction))

@@ -3,39 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::pool::PoolConnectionMetadata;
-use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
-use sqlx::{Connection, Postgres};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use sqlx::postgres::{PgConnection, PgPool};
 
+use super::Options;
 use super::batch::{Applied, Statements};
 use super::columns::Columns;
 use super::connect::{self, Meaning, Target, unavailable};
 use super::diagnosis::{self, Finding};
 use super::groups::Groups;
+use super::lone::Entry;
 use super::patience::{Patience, silence};
-use super::{Options, RETURN};
+use super::sessions::{Session, Sessions};
 use crate::store::transaction::Spoilt;
 use crate::store::{Change, Committed, Error, Write};
 
-/// The mark tells the last statement that the transaction is still the one that was begun here; the query before any of the user's
-/// keeps them from raising the isolation level, under which the fence would be seen as it was long ago.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('cleat.transaction', 'open', true),
-  set_config('synchronous_commit',
-    CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)";
-
-/// What a user may have left behind that would bother the next one.
-const TIDY: &str = "RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all()";
-
-/// A connection that was in use so recently is not asked whether it still works.
-const RECENTLY: Duration = Duration::from_secs(1);
-
 /// What all transactions of a store share.
 pub(super) struct Transactions {
-    pool: PgPool,
-    places: Arc<Semaphore>,
-    size: u32,
-    wait: Duration,
+    sessions: Sessions,
     door: Arc<Door>,
 }
 
@@ -50,110 +34,86 @@ struct Door {
 
 impl Transactions {
     pub(super) fn new(target: &Target, groups: &Arc<Groups>, reads: &PgPool, options: &Options) -> Self {
-        let size = options.transactions.max(1);
-        let pool = PgPoolOptions::new()
-            .max_connections(size)
-            .acquire_timeout(options.patience)
-            .test_before_acquire(false)
-            .before_acquire(|connection, meta| Box::pin(is_alive(connection, meta)))
-            .after_release(|connection, _| {
-                Box::pin(async move {
-                    if connection.is_in_transaction() {
-                        // Its user forgot a savepoint, on purpose.
-                        return Ok(false);
-                    }
-                    let tidy = sqlx::raw_sql(TIDY).execute(&mut *connection);
-                    tokio::time::timeout(RETURN, tidy).await.unwrap_or_else(|_| Err(silence())).map(|_| true)
-                })
-            })
-            .connect_lazy_with(target.options("transactions"));
         let door = Door {
             target: target.clone(),
             groups: Arc::clone(groups),
             reads: reads.clone(),
             patience: options.patience,
         };
-        let places = Arc::new(Semaphore::new(usize::try_from(size).unwrap_or(usize::MAX)));
-        Self { pool, places, size, wait: options.transaction_wait, door: Arc::new(door) }
-    }
-
-    /// Makes new connections go where the target is now.
-    pub(super) fn move_to(&self, target: &Target) {
-        self.pool.set_connect_options(target.options("transactions"));
+        let sessions =
+            Sessions::new(target, options.transactions, options.transaction_wait, options.patience);
+        Self { sessions, door: Arc::new(door) }
     }
 
     pub(super) async fn begin(&self) -> Result<Transaction, Error> {
-        let place = tokio::time::timeout(self.wait, Arc::clone(&self.places).acquire_owned())
-            .await
-            .map_err(|_| Error::Exhausted {
-                size: self.size,
-                waited: self.wait,
-                advice: "raise `transactions` in the store's options, or keep transactions shorter",
-            })?
-            .map_err(|_| Error::Closed)?;
-        let begin = async || self.pool.begin_with(BEGIN).await.map_err(unavailable);
-        let inner = Patience::new(self.door.patience).through(begin).await?;
-        Ok(Transaction { inner, door: Arc::clone(&self.door), _place: place })
+        Ok(Transaction { session: self.sessions.begin().await?, door: Arc::clone(&self.door) })
     }
 
     pub(super) async fn close(&self) {
-        self.pool.close().await;
+        self.sessions.close().await;
     }
-}
-
-async fn is_alive(connection: &mut PgConnection, meta: PoolConnectionMetadata) -> Result<bool, sqlx::Error> {
-    if meta.idle_for < RECENTLY {
-        return Ok(true);
-    }
-    tokio::time::timeout(RETURN, connection.ping()).await.unwrap_or_else(|_| Err(silence())).map(|()| true)
 }
 
 /// A user's transaction.
 pub(in crate::store) struct Transaction {
-    // Given back before the place in the pool.
-    inner: sqlx::Transaction<'static, Postgres>,
+    session: Session,
     door: Arc<Door>,
-    _place: OwnedSemaphorePermit,
+}
+
+/// What the write did before COMMIT.
+enum Written {
+    /// One entry of a journal.
+    Entry(connect::Transaction),
+    Batch(Applied),
 }
 
 impl Transaction {
-    pub(in crate::store) fn connection(&mut self) -> &mut PgConnection {
-        &mut self.inner
+    pub(in crate::store) fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
+        self.session.connection()
     }
 
     pub(in crate::store) async fn rollback(self) {
-        // A connection that cannot even do that is closed, and the server rolls back by itself.
-        let _ = tokio::time::timeout(RETURN, self.inner.rollback()).await;
+        self.session.rollback().await;
     }
 
     /// The fence and the write in one statement, then COMMIT. The lock that a claim waits for is held from one to the other.
     pub(in crate::store) async fn commit(mut self, write: Write) -> Result<Committed, Error> {
         let limit = Patience::new(self.door.patience).attempt;
-        let applied = {
-            let columns = Columns::of(std::slice::from_ref(&write), &self.door.groups, false)?;
-            let mut statements = Statements::within_a_transaction();
-            let work = columns.execute(&mut statements, &self.door.target.identity, &mut self.inner);
-            tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(silence()))
-        };
-        let applied = match applied {
-            Ok(applied) => applied,
+        let columns = Columns::of(std::slice::from_ref(&write), &self.door.groups, false)?;
+        let work = self.write(&write, columns);
+        let written = tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(silence()));
+        let transaction = match written {
+            Ok(Written::Entry(transaction)) => transaction,
+            Ok(Written::Batch(applied)) if applied.standing != [true] => {
+                self.rollback().await;
+                return Err(Error::Fenced { shard: write.fence.shard });
+            }
+            Ok(Written::Batch(applied)) if is_duplicate(&write, &applied) => {
+                return self.diagnose(&write).await;
+            }
+            Ok(Written::Batch(applied)) => applied.transaction,
             Err(error) => return self.refused(&write, error).await,
         };
-        if applied.standing != [true] {
-            self.rollback().await;
-            return Err(Error::Fenced { shard: write.fence.shard });
-        }
-        if is_duplicate(&write, &applied) {
-            return self.diagnose(&write).await;
-        }
-        let Self { inner, door, _place } = self;
-        let committed = tokio::time::timeout(limit, inner.commit()).await.unwrap_or_else(|_| Err(silence()));
-        let Err(error) = committed else { return Ok(Committed::Applied) };
+        let Self { session, door } = self;
+        let Err(error) = session.commit(limit).await else { return Ok(Committed::Applied) };
         match Meaning::of(&error) {
             // Such as a constraint that was deferred until now.
             Meaning::Refused | Meaning::Mismatch | Meaning::Later => Err(unavailable(error)),
-            Meaning::Unknown => door.decide(&write, applied.transaction, error).await,
+            Meaning::Unknown => door.decide(&write, transaction, error).await,
         }
+    }
+
+    async fn write(&mut self, write: &Write, columns: Columns<'_>) -> Result<Written, sqlx::Error> {
+        let identity = &self.door.target.identity;
+        let connection = self.session.connection()?;
+        if let Some(entry) = Entry::only(write, &self.door.groups)
+            && let Some(transaction) = entry.insert(identity, &mut *connection).await?
+        {
+            return Ok(Written::Entry(transaction));
+        }
+        // Something is in the way of the entry, or it is more than that: this says what.
+        let mut statements = Statements::within_a_transaction();
+        columns.execute(&mut statements, identity, connection).await.map(Written::Batch)
     }
 
     /// The write was not done, and COMMIT was never sent: all is taken back.
@@ -161,7 +121,10 @@ impl Transaction {
         match Meaning::of(&error) {
             Meaning::Mismatch => {
                 // In a transaction that has failed nothing can be asked any more; in one that was ended before, it can.
-                let ended = sqlx::query("SELECT 1").execute(&mut *self.inner).await.is_ok();
+                let ended = match self.session.connection() {
+                    Ok(connection) => sqlx::query("SELECT 1").execute(connection).await.is_ok(),
+                    Err(_) => false,
+                };
                 if ended {
                     return Err(Spoilt::Ended.into());
                 }
