@@ -102,7 +102,7 @@ pub fn runner(instance: &str) -> Runner {
         avoids: BTreeSet::new(),
     };
     let timing = Timing::new(Duration::from_secs(30), Duration::from_secs(1)).unwrap();
-    Runner { member, address: "127.0.0.1:1".to_owned(), admin: None, gateway: None, timing }
+    Runner { member, address: "127.0.0.1:1".to_owned(), admin: None, gateway: None, schema: None, timing }
 }
 
 /// The next thing that a watch tells.
