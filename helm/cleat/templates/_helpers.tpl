@@ -17,7 +17,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ printf "%s/%s:%s" .root.Values.image.registry .name (.root.Values.image.tag | default .root.Chart.AppVersion) }}
 {{- end -}}
 
-{{/* For what the runners of Clusters need that stay when the release goes. */}}
+{{/* For what Clusters that stay when the release goes need, and those who use them. */}}
 {{- define "cleat.keep" -}}
 helm.sh/resource-policy: keep
 {{- end -}}
