@@ -71,7 +71,10 @@ async fn the_release_is_uninstalled_and_installed_again_under_another_name() -> 
     let ours: Vec<&str> = left.lines().filter(|name| !name.contains("kube-root-ca.crt")).collect();
     ensure!(ours.is_empty(), "left behind in {SYSTEM}: {ours:?}");
     // Clusters are kept with their definitions and go on, and so do those who may use them; whoever wants to drop theirs, can.
-    shop.run("auth can-i create entitytypes.cleat.dev --subresource=call --as=system:serviceaccount:kept:caller").await?;
+    shop.run(
+        "auth can-i create entitytypes.cleat.dev --subresource=call --as=system:serviceaccount:kept:caller",
+    )
+    .await?;
     load.answered(50).await?;
     other.close().await?;
     load.answered(50).await?;
