@@ -153,6 +153,8 @@ impl Driver {
             }
         };
         self.me.found(tail).await;
+        // However long that took: whoever brought it into memory has its turn before it leaves again.
+        self.quiet_since = Instant::now();
         loop {
             // Most executions wait most of the time: they keep no room for what they do otherwise.
             let left = match Box::pin(self.advance()).await {
