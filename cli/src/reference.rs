@@ -1,15 +1,29 @@
-//! The reference of the command line, `docs/reference/command-line.md`, written from what the parser knows.
+//! The references of the command line and of the operator, `docs/reference/`, written from what the parsers know.
 
 use std::path::Path;
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Args as _, Command, CommandFactory};
 
 const HEAD: &str = "# Command line
 
 What `cleat COMMAND --help` says, in one place. It is generated: a test compares it with the program. [How it finds a platform, and examples](../cli.md).
 ";
 
-/// The page.
+const OPERATOR: &str = "# Operator
+
+What `cleat-operator run --help` says. The chart sets these by its [values](../install.md); whoever runs an operator without it, sets them as arguments or
+variables. It is generated: a test compares it with the program. `CLEAT_LOG` says how much it logs, as for [runners](../configuration.md), and `CLEAT_LOG_FORMAT=json` makes
+each line an object.
+";
+
+/// The page of the operator.
+fn operator() -> String {
+    let command = cleat_operator::Options::augment_args(Command::new("cleat-operator"));
+    let all: Vec<&Arg> = command.get_arguments().collect();
+    OPERATOR.to_owned() + &options(&all)
+}
+
+/// The page of the command line.
 fn page() -> String {
     let mut root = crate::Arguments::command();
     root.build();
@@ -92,14 +106,15 @@ fn more(argument: &Arg) -> String {
 }
 
 #[test]
-fn the_reference_is_what_the_parser_knows() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/command-line.md");
-    let page = page();
-    if std::env::var_os("CLEAT_REGENERATE").is_some() {
-        std::fs::write(&path, &page).unwrap();
+fn the_references_are_what_the_parsers_know() {
+    for (name, page) in [("command-line.md", page()), ("operator.md", operator())] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference").join(name);
+        if std::env::var_os("CLEAT_REGENERATE").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == page, "{} is stale: run with CLEAT_REGENERATE=1", path.display());
     }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == page, "{} is stale: run with CLEAT_REGENERATE=1", path.display());
 }
 
 /// A command that a page mentions, as words. What is between quotes is one.
