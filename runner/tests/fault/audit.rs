@@ -79,9 +79,11 @@ pub async fn log(url: &str) -> (Vec<Written>, Vec<Written>) {
     (claims, writes.iter().map(|row| written(shard(row), row)).collect())
 }
 
-/// What the database has of each list.
+/// What the database has of each list, all at one moment: runners may still be at what nobody waits for any more.
 pub async fn entities(url: &str) -> BTreeMap<String, Entity> {
     let mut connection = PgConnection::connect(url).await.unwrap();
+    let begin = sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    begin.execute(&mut connection).await.unwrap();
     let mut entities: BTreeMap<String, Entity> = BTreeMap::new();
     let states = sqlx::query("SELECT entity_id, value FROM cleat.states");
     for row in states.fetch_all(&mut connection).await.unwrap() {
