@@ -22,6 +22,10 @@ use report::Report;
 use scenario::Scenario;
 use world::{Effort, World};
 
+/// As the stock runner has it.
+#[global_allocator]
+static ALLOCATOR: cleat_runner::Allocator = cleat_runner::Allocator;
+
 /// The argument that makes this program one of our nodes.
 const SUBJECT: &str = "subject";
 

@@ -4,6 +4,9 @@ use std::process::ExitCode;
 
 use cleat_runner::Runner;
 
+#[global_allocator]
+static ALLOCATOR: cleat_runner::Allocator = cleat_runner::Allocator;
+
 /// The page with the variables, so that the help has them all.
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 
