@@ -74,6 +74,12 @@ impl Product {
         let begun = Instant::now();
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(arguments).arg("--message-format=json-render-diagnostics");
+        // What cargo tells a test about its package would be news to build scripts, and everything would be built again.
+        let about =
+            |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(about)) {
+            command.env_remove(name);
+        }
         command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
         let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true).output().await;
         let done = done.context("cannot run cargo")?;
