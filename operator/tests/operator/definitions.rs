@@ -17,7 +17,7 @@ use crate::nodes::{self, World};
 use crate::rig::{Rig, reason};
 
 #[entity(name = "shelf", state = i64)]
-struct Shelf;
+pub struct Shelf;
 
 #[entity_impl]
 impl Shelf {

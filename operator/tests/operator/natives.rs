@@ -1,25 +1,13 @@
 //! Types that are compiled into the runners' image.
 
 use cleat_crds::EntityType;
-use cleat_runner::prelude::*;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::definitions::Shelf;
 use crate::nodes::World;
 use crate::pod::Pod;
 use crate::rig::{Rig, reason};
-
-#[entity(name = "shelf", state = i64)]
-struct Shelf;
-
-#[entity_impl]
-impl Shelf {
-    #[rpc(persisted)]
-    pub async fn restock(&self, stock: &mut i64, count: i64) -> Result<i64, Never> {
-        *stock += count;
-        Ok(*stock)
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compiled_name_that_the_image_lacks_is_told_and_heals() {
