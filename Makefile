@@ -26,9 +26,10 @@ bench: ## Measure beside the peers; ARGS="store --json FILE" chooses what
 	@-.ci/setup venv
 	cargo run --release -p bench -- $(or $(ARGS),all)
 
+# What failed is told by its words; a trace would only bury them.
 e2e: ## Run the end-to-end tests on a Kubernetes of their own; the first time, build it from source
 	@.ci/setup cargo cc postgres kubernetes
-	cargo test --workspace --test end_to_end -- --test-threads=1 $(ARGS)
+	RUST_LIB_BACKTRACE=0 cargo test --workspace --test end_to_end -- --test-threads=1 $(ARGS)
 
 image: ## Build images of operator and runner as archives; PROFILE=dev builds them faster
 	@.ci/setup cargo cc

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use cleat_runner::lease::kubernetes::{Record, label};
+use cleat_crds::Cluster;
+use cleat_runner::lease::kubernetes::{Record, is_earlier, label};
 use cleat_runner::lease::{Runner, RunnerRecord, ShardRecord};
 use cleat_runner::shard::State;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -151,9 +152,15 @@ impl Platform {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The locks of the Cluster's runners, each with its Lease.
+    /// The locks of the Cluster's runners, each with its Lease. Those of an earlier Cluster of this name may still be there; they
+    /// are left out.
     pub async fn runners(&self) -> Result<Vec<(Lease, RunnerRecord)>> {
-        let leases = self.leases("runner").await?;
+        let mut leases = self.leases("runner").await?;
+        // Whoever may not see the Cluster sees all of them.
+        if let Ok(Some(cluster)) = self.api::<Cluster>().get_metadata_opt(&self.cluster).await {
+            let uid = cluster.metadata.uid.unwrap_or_default();
+            leases.retain(|lease| !is_earlier(lease, &uid));
+        }
         Ok(leases
             .into_iter()
             .filter_map(|lease| match read(&lease)? {

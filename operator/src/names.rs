@@ -5,39 +5,24 @@ use kube::ResourceExt;
 
 /// Labels that find what belongs to a Cluster.
 pub mod label {
-    pub use cleat_crds::LABEL_CLUSTER as CLUSTER;
-    /// Whether a Lease is a runner's or a shard's.
-    pub const LEASE: &str = "cleat.dev/lease";
-    /// The shard group of a runner or a shard.
-    pub const GROUP: &str = "cleat.dev/group";
-    /// The number of a shard.
-    pub const SHARD: &str = "cleat.dev/shard";
+    pub use cleat_runner::lease::kubernetes::label::{CLUSTER, GROUP, LEASE, NAME, SHARD};
     /// On a Secret: `true` if the steps of any Workflow of its namespace may use it.
     pub const STEPS: &str = "cleat.dev/steps";
-    /// What a program is.
-    pub const NAME: &str = "app.kubernetes.io/name";
     /// Who keeps an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 }
 
 /// Annotations.
 pub mod annotation {
-    /// On a runner's Lease: where its admin port is.
-    pub const ADMIN: &str = "cleat.dev/admin";
-    /// On a runner's Lease: the groups that it serves.
-    pub const GROUPS: &str = "cleat.dev/groups";
-    /// On a runner's Lease: the rollout that it belongs to.
-    pub const VERSION: &str = "cleat.dev/version";
-    /// On a runner's Lease: starting, ready or draining.
-    pub const STATE: &str = "cleat.dev/state";
-    /// On a runner's Lease: the pod that it runs in.
-    pub const POD_UID: &str = "cleat.dev/pod-uid";
+    pub use cleat_runner::lease::kubernetes::annotation::{ADMIN, GROUPS, POD_UID, STATE, VERSION};
     /// On a Deployment: how many times its pods have been rolled.
     pub const ROLLOUT: &str = "cleat.dev/rollout";
     /// On a Deployment: which pod template that was.
     pub const TEMPLATE: &str = "cleat.dev/template";
     /// On a Cluster: another value rotates its credential.
     pub const ROTATE: &str = "cleat.dev/rotate-credential";
+    /// On a Cluster: the UID of one that is gone, whose database it takes over.
+    pub const ADOPT: &str = "cleat.dev/adopt-database";
     /// On a credential: the value that it was last rotated for.
     pub const ROTATED: &str = "cleat.dev/rotated";
     /// On a credential: since when it is in its present phase of a rotation.

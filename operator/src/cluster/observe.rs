@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use cleat_crds::cluster::{Cluster, Database};
+use cleat_runner::lease::kubernetes::is_earlier;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -31,7 +32,7 @@ pub struct Now {
     pub deployments: Vec<Deployment>,
     /// The pods of runners.
     pub pods: Vec<Pod>,
-    /// The Leases of runners.
+    /// The Leases of runners. Those of an earlier Cluster of the same name are not among them.
     pub runners: Vec<Lease>,
     /// The Leases of shards.
     pub shards: Vec<Lease>,
@@ -95,10 +96,13 @@ pub async fn now(client: &Client, cluster: &Cluster) -> Result<Now, Error> {
     // Those of shards are many and need not be of this very moment.
     let shards = leases.list(&labelled(&format!("{}=shard", label::LEASE)).match_any()).await;
     let runners = leases.list(&labelled(&format!("{}=runner", label::LEASE))).await;
+    let mut runners = runners.asked(|| format!("list the Leases of {namespace}/{name}"))?.items;
+    let uid = cluster.uid().unwrap_or_default();
+    runners.retain(|lease| !is_earlier(lease, &uid));
     Ok(Now {
         deployments: deployments(client, cluster).await?,
         pods: pods.asked(|| format!("list the pods of {namespace}/{name}"))?.items,
-        runners: runners.asked(|| format!("list the Leases of {namespace}/{name}"))?.items,
+        runners,
         shards: shards.asked(|| format!("list the Leases of {namespace}/{name}"))?.items,
     })
 }

@@ -45,14 +45,15 @@ use super::{Claim, Error, Event, Leases, Lock, Name, Revision, Runner, ShardReco
 pub use self::access::{Access, NoAccess};
 pub use self::error::Trouble;
 pub use self::preflight::{Missing, NotAllowed};
-pub use self::record::{Record, Unreadable, label};
+pub use self::record::{Record, Unreadable, annotation, is_earlier, label};
 
 /// Whose Leases they are.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The name of the Cluster.
     pub cluster: String,
-    /// Its UID: it then owns the Leases of the shards, so that they go with it.
+    /// Its UID: it then owns the Leases of the shards, so that they go with it, and runners of an earlier Cluster of the same name
+    /// are nobody's peers.
     pub cluster_uid: Option<String>,
     /// The UID of the pod that this process runs in. The pod, which has the name of the runner, then owns the runner's Lease.
     pub pod_uid: Option<String>,
@@ -117,6 +118,9 @@ impl Kubernetes {
     fn runner_lease(&self, name: &Name, runner: Option<&Runner>, before: Option<&Lease>) -> Lease {
         let mut lease = record::runner(&self.options.cluster, name, runner, before);
         record::own(&mut lease, self.pod(name));
+        if let Some(uid) = &self.options.cluster_uid {
+            record::serve(&mut lease, uid);
+        }
         if let Some(uid) = &self.options.pod_uid {
             record::bind(&mut lease, uid, self.started);
         }
@@ -260,7 +264,7 @@ impl Leases for Kubernetes {
         let lock = Arc::clone(&self.held);
         let silence = move || held(&lock).as_ref().map(|held| held.duration);
         let pods = Api::namespaced(self.shards.clone().into_client(), self.access.namespace());
-        watch::watch(self.shards.clone(), pods, &self.options.cluster, silence)
+        watch::watch(self.shards.clone(), pods, &self.options, silence)
     }
 }
 

@@ -93,6 +93,33 @@ async fn the_leases_of_others_are_neither_seen_nor_touched() {
 }
 
 #[tokio::test]
+async fn runners_of_an_earlier_cluster_of_the_same_name_are_nobodys_peers() {
+    let world = World::new().await;
+    let of = |uid: &str| {
+        let cluster_uid = Some(uid.to_owned());
+        world.leases_of(Options { cluster: "main".to_owned(), cluster_uid, pod_uid: None })
+    };
+    let (earlier, leases) = (of("first"), of("second"));
+    let old = earlier.register(&name("old"), &runner("old#1")).await.unwrap();
+    earlier.claim(&claim(7, 5)).await.unwrap();
+    leases.register(&name("new"), &runner("new#1")).await.unwrap();
+
+    let mut events = leases.watch();
+    let Event::Snapshot(snapshot) = next(&mut events).await else { panic!("a watch begins with a snapshot") };
+    let names = snapshot.runners.iter().map(|record| record.name.to_string());
+    assert_eq!(names.collect::<Vec<_>>(), ["new"]);
+    // Its epoch counts on: what the earlier runners had is fenced off.
+    assert_eq!(snapshot.shards.len(), 1);
+    earlier.renew(&old, &runner("old#1")).await.unwrap();
+    leases.register(&name("newer"), &runner("newer#1")).await.unwrap();
+    let first = find(&mut events, |event| match event {
+        Event::Runner(record) => Some(record.name.to_string()),
+        _ => None,
+    });
+    assert_eq!(first.await, "newer", "a runner of another Cluster is told of");
+}
+
+#[tokio::test]
 async fn a_lease_that_somebody_spoilt_is_left_out_and_written_again() {
     let world = World::new().await;
     let leases = world.leases();

@@ -14,8 +14,7 @@ use crate::shard::{Epoch, GroupName, Instance, Member, ShardId, State, Version};
 
 /// The labels by which Leases and Pods are found.
 pub mod label {
-    /// The name of the Cluster.
-    pub const CLUSTER: &str = "cleat.dev/cluster";
+    pub use cleat_crds::LABEL_CLUSTER as CLUSTER;
     /// `runner` or `shard`.
     pub const LEASE: &str = "cleat.dev/lease";
     /// The shard group.
@@ -26,27 +25,38 @@ pub mod label {
     pub const NAME: &str = "app.kubernetes.io/name";
 }
 
-/// What a runner says of itself.
-mod annotation {
-    pub(super) const ADDRESS: &str = "cleat.dev/address";
-    pub(super) const ADMIN: &str = "cleat.dev/admin";
-    pub(super) const GATEWAY: &str = "cleat.dev/gateway";
-    pub(super) const WEIGHT: &str = "cleat.dev/weight";
-    pub(super) const GROUPS: &str = "cleat.dev/groups";
-    pub(super) const VERSION: &str = "cleat.dev/version";
-    pub(super) const STATE: &str = "cleat.dev/state";
+/// What a runner says of itself on its Lease, and one thing about a shard.
+pub mod annotation {
+    /// Where its peers reach it.
+    pub const ADDRESS: &str = "cleat.dev/address";
+    /// Where its admin port is.
+    pub const ADMIN: &str = "cleat.dev/admin";
+    /// Where its gateway is.
+    pub const GATEWAY: &str = "cleat.dev/gateway";
+    /// How many shards it takes, compared to others.
+    pub const WEIGHT: &str = "cleat.dev/weight";
+    /// The shard groups that it serves.
+    pub const GROUPS: &str = "cleat.dev/groups";
+    /// The rollout that it belongs to.
+    pub const VERSION: &str = "cleat.dev/version";
+    /// Starting, ready or draining.
+    pub const STATE: &str = "cleat.dev/state";
     /// Of the database.
-    pub(super) const SCHEMA: &str = "cleat.dev/schema";
+    pub const SCHEMA: &str = "cleat.dev/schema";
     /// Shards that made no progress there.
-    pub(super) const AVOIDS: &str = "cleat.dev/avoids";
+    pub const AVOIDS: &str = "cleat.dev/avoids";
     /// `leaseDurationSeconds` to the millisecond.
-    pub(super) const DURATION: &str = "cleat.dev/lease-duration";
-    pub(super) const RENEW_EVERY: &str = "cleat.dev/renew-every";
-    pub(super) const POD_UID: &str = "cleat.dev/pod-uid";
+    pub const DURATION: &str = "cleat.dev/lease-duration";
+    /// How often it renews.
+    pub const RENEW_EVERY: &str = "cleat.dev/renew-every";
+    /// The Cluster that it serves: there may have been another of its name.
+    pub const CLUSTER_UID: &str = "cleat.dev/cluster-uid";
+    /// The pod that it runs in.
+    pub const POD_UID: &str = "cleat.dev/pod-uid";
     /// When the process began, by the clock of its node.
-    pub(super) const STARTED: &str = "cleat.dev/started";
+    pub const STARTED: &str = "cleat.dev/started";
     /// Of the shard map, on the Lease of a shard.
-    pub(super) const GENERATION: &str = "cleat.dev/map-generation";
+    pub const GENERATION: &str = "cleat.dev/map-generation";
 }
 
 /// What a Lease of a Cluster says.
@@ -156,6 +166,19 @@ pub(super) fn own(lease: &mut Lease, owner: Option<Owner>) {
             ..OwnerReference::default()
         }]
     });
+}
+
+/// Says which Cluster of its name a runner serves.
+pub(super) fn serve(lease: &mut Lease, cluster_uid: &str) {
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.insert(annotation::CLUSTER_UID.to_owned(), cluster_uid.to_owned());
+}
+
+/// Whether the Lease is that of a runner of an earlier Cluster of the same name: one that was deleted, and whose runners are still
+/// there for a while. A runner that does not say is taken for one of this Cluster.
+#[must_use]
+pub fn is_earlier(lease: &Lease, cluster_uid: &str) -> bool {
+    annotated(lease, annotation::CLUSTER_UID).is_some_and(|uid| uid != cluster_uid)
 }
 
 /// Says which pod the holder of a runner's Lease runs in, and since when.

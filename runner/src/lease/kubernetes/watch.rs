@@ -9,6 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 
+use super::Options;
 use super::follow::{Change, follow};
 use super::pod::Standing;
 use super::record::{self, Binding, Record, Unreadable, label};
@@ -27,13 +28,14 @@ struct Watcher {
 pub(super) fn watch(
     leases: Api<Lease>,
     pods: Api<Pod>,
-    cluster: &str,
+    options: &Options,
     silence: impl Fn() -> Option<Duration> + Send + Sync + 'static,
 ) -> BoxStream<'static, Event> {
+    let cluster = &options.cluster;
     let watcher = Watcher {
         leases: follow(leases, format!("{}={cluster},{}", label::CLUSTER, label::LEASE), silence),
         pods: follow(pods, format!("{}={cluster},{}=cleat-runner", label::CLUSTER, label::NAME), || None),
-        told: Knowledge::default(),
+        told: Knowledge { cluster_uid: options.cluster_uid.clone(), ..Knowledge::default() },
         queue: VecDeque::new(),
     };
     stream::unfold(watcher, |mut watcher| async { Some((watcher.next().await, watcher)) }).boxed()
@@ -56,6 +58,8 @@ impl Watcher {
 /// What has to be remembered to bring Leases and pods together. Either may be heard of first.
 #[derive(Default)]
 struct Knowledge {
+    /// Whose runners are told of.
+    cluster_uid: Option<String>,
     /// The instance that was last heard of in a pod, by the pod's UID. It outlives its Lease, which goes with the pod.
     bindings: HashMap<String, Binding>,
     pods: HashMap<String, Standing>,
@@ -65,11 +69,13 @@ impl Knowledge {
     fn lease(&mut self, change: Change<Lease>, queue: &mut VecDeque<Event>) {
         match change {
             Change::Broken => queue.push_back(Event::Stalled),
-            Change::Listed(leases) => {
+            Change::Listed(mut leases) => {
+                leases.retain(|lease| !self.is_earlier(lease));
                 self.bindings.retain(|pod, _| self.pods.contains_key(pod));
                 queue.push_back(Event::Snapshot(snapshot(&leases)));
                 leases.iter().for_each(|lease| self.bind(lease, queue));
             }
+            Change::Applied(lease) if self.is_earlier(&lease) => {}
             Change::Applied(lease) => match read(&lease) {
                 Ok(record) => {
                     queue.push_back(match record {
@@ -86,6 +92,10 @@ impl Knowledge {
                 Err(error) => distrust(&error),
             },
         }
+    }
+
+    fn is_earlier(&self, lease: &Lease) -> bool {
+        self.cluster_uid.as_deref().is_some_and(|uid| record::is_earlier(lease, uid))
     }
 
     /// Notes in which pod the holder of a runner's Lease is, and tells what is known of that pod.
