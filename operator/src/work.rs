@@ -21,7 +21,7 @@ use tokio_stream::wrappers::{BroadcastStream, IntervalStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::Options;
-use crate::cluster::Clusters;
+use crate::cluster::{Clusters, gateway};
 use crate::controller::{self, Context, Known, Lookup as _, Object, Reconcile, watching};
 use crate::definition::{CronJobs, EntityTypes, WorkflowTypes};
 use crate::error::{chain, pause};
@@ -180,15 +180,23 @@ fn controllers(
     ]
 }
 
-/// Leaves the runners of Clusters alone that are gone: nothing else tells of those.
+/// Leaves the runners of Clusters alone that are gone, and takes their rights: nothing else tells of those.
 async fn sweep(context: Context, scope: Option<String>, clusters: Known<Cluster>, stop: CancellationToken) {
+    clusters.loaded().await;
+    // Clusters may have gone before this process began.
+    let mut stale = true;
     let mut ticks = tokio::time::interval(SWEEP);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         for key in context.runners.kept() {
             let ours = scope.as_ref().is_none_or(|scope| *scope == key.namespace);
             if ours && clusters.find_one(&key.namespace, &key.name).is_none() {
                 context.runners.forget(&key);
+                stale = true;
             }
+        }
+        if let Some(binding) = context.options.runner.gateway_binding.as_ref().filter(|_| stale) {
+            let pruned = gateway::prune(&context.client, binding, scope.as_deref(), &clusters).await;
+            stale = pruned.inspect_err(|error| tracing::warn!(error = chain(error), "tried again")).is_err();
         }
     }
 }

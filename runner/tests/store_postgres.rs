@@ -22,10 +22,10 @@ impl Database for Fresh {
     }
 
     async fn open(&self, opening: Opening) -> Result<Arc<dyn Store>, Error> {
-        let Opening { instance, groups, cluster, lanes } = opening;
+        let Opening { instance, groups, cluster, adopts, lanes } = opening;
         // Many tests share one server, so each is modest.
         let options =
-            Options { groups, cluster, lanes, connections: 3, ..Options::new(&self.0.url, instance) };
+            Options { groups, cluster, adopts, lanes, connections: 3, ..Options::new(&self.0.url, instance) };
         Ok(Arc::new(PostgresStore::open(options).await?))
     }
 

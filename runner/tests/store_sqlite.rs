@@ -10,8 +10,8 @@ use cleat_runner::store::{Error, Store};
 use cleat_runner::store_conformance;
 
 async fn open(location: Location, opening: Opening) -> Result<Arc<dyn Store>, Error> {
-    let Opening { instance, groups, cluster, lanes } = opening;
-    let options = Options { location, instance, groups, cluster, lanes, metrics: None };
+    let Opening { instance, groups, cluster, adopts, lanes } = opening;
+    let options = Options { location, instance, groups, cluster, adopts, lanes, metrics: None };
     Ok(Arc::new(SqliteStore::open(options).await?))
 }
 

@@ -11,9 +11,6 @@ use crate::names;
 
 /// Sees to it that the runners of a Cluster may, and that those of Clusters that are gone may not any more.
 ///
-/// The chart makes the binding; the operator keeps its subjects. Somebody else's change in between is a conflict, and this is done
-/// again.
-///
 /// # Errors
 /// Those of the API server.
 pub async fn allow(
@@ -23,10 +20,33 @@ pub async fn allow(
     known: &Known<Cluster>,
     cluster: &Cluster,
 ) -> Result<(), Error> {
+    revise(client, binding, |subjects| with(kept(subjects, scope, known), cluster)).await
+}
+
+/// Sees to it that the runners of Clusters that are gone may not any more.
+///
+/// # Errors
+/// Those of the API server.
+pub async fn prune(
+    client: &Client,
+    binding: &str,
+    scope: Option<&str>,
+    known: &Known<Cluster>,
+) -> Result<(), Error> {
+    revise(client, binding, |subjects| kept(subjects, scope, known)).await
+}
+
+/// The chart makes the binding; the operator keeps its subjects. Somebody else's change in between is a conflict, and this is done
+/// again.
+async fn revise(
+    client: &Client,
+    binding: &str,
+    wanted: impl Fn(&[Subject]) -> Vec<Subject>,
+) -> Result<(), Error> {
     let api: Api<ClusterRoleBinding> = Api::all(client.clone());
     let mut found = api.get(binding).await.asked(|| format!("show ClusterRoleBinding {binding}"))?;
     let subjects = found.subjects.take().unwrap_or_default();
-    let wanted = wanted(&subjects, scope, known, cluster);
+    let wanted = wanted(&subjects);
     if wanted == subjects {
         return Ok(());
     }
@@ -35,12 +55,8 @@ pub async fn allow(
     written.map(drop).asked(|| format!("take ClusterRoleBinding {binding}"))
 }
 
-fn wanted(
-    subjects: &[Subject],
-    scope: Option<&str>,
-    known: &Known<Cluster>,
-    cluster: &Cluster,
-) -> Vec<Subject> {
+/// Those whose Clusters are there.
+fn kept(subjects: &[Subject], scope: Option<&str>, known: &Known<Cluster>) -> Vec<Subject> {
     let accounts: Vec<_> = known
         .state()
         .iter()
@@ -48,7 +64,7 @@ fn wanted(
         .filter(|cluster| cluster.meta().deletion_timestamp.is_none())
         .map(|cluster| (cluster.namespace(), names::service_account(cluster)))
         .collect();
-    let mut wanted: Vec<_> = subjects
+    subjects
         .iter()
         // Namespaces that this controller does not see are another's.
         .filter(|subject| {
@@ -56,15 +72,18 @@ fn wanted(
                 || accounts.contains(&(subject.namespace.clone(), subject.name.clone()))
         })
         .cloned()
-        .collect();
+        .collect()
+}
+
+fn with(mut subjects: Vec<Subject>, cluster: &Cluster) -> Vec<Subject> {
     let own = Subject {
         kind: "ServiceAccount".to_owned(),
         name: names::service_account(cluster),
         namespace: cluster.namespace(),
         ..Subject::default()
     };
-    if !wanted.iter().any(|subject| subject.name == own.name && subject.namespace == own.namespace) {
-        wanted.push(own);
+    if !subjects.iter().any(|subject| subject.name == own.name && subject.namespace == own.namespace) {
+        subjects.push(own);
     }
-    wanted
+    subjects
 }

@@ -2,7 +2,7 @@
 
 mod build;
 pub mod credential;
-mod gateway;
+pub mod gateway;
 mod observe;
 mod overlay;
 pub mod secrets;

@@ -107,8 +107,8 @@ fn what_keeps_pods_from_running_is_said() {
     // What a runner says last is what is looked for.
     let owner = "u-1".to_owned();
     let in_use = cleat_runner::runner::Error::Store(cleat_runner::store::Error::DatabaseInUse { owner });
-    let words = format!("{{\"level\":\"ERROR\",\"fields\":{{\"reason\":\"{}\"}}}}\n", in_use.reason());
-    assert_eq!(state(waiting("CrashLoopBackOff"), &words), is("True", "DatabaseInUse"));
+    let words = json!({"level": "ERROR", "fields": {"message": crate::error::chain(&in_use), "reason": in_use.reason()}});
+    assert_eq!(state(waiting("CrashLoopBackOff"), &words.to_string()), is("True", "DatabaseInUse"));
     assert_eq!(state(waiting("ContainerCreating"), ""), is("False", "AsExpected"));
 }
 

@@ -51,6 +51,8 @@ pub struct Settings {
     pub namespace: Option<String>,
     /// The UID of the Cluster.
     pub cluster_uid: Option<String>,
+    /// The UID of a Cluster that is gone, whose database this one takes over.
+    pub adopts: Option<String>,
     /// Where it listens for peers.
     pub listen: String,
     /// Where peers reach it, if that is somewhere else.
@@ -147,6 +149,7 @@ impl Settings {
             cluster,
             namespace: env.text("CLEAT_NAMESPACE"),
             cluster_uid: env.text("CLEAT_CLUSTER_UID"),
+            adopts: env.text("CLEAT_ADOPT_DATABASE"),
             listen: listens("CLEAT_LISTEN").unwrap_or_else(|| "127.0.0.1:0".to_owned()),
             admin: listens("CLEAT_ADMIN_LISTEN"),
             gateway: listens("CLEAT_GATEWAY_LISTEN"),

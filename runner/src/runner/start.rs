@@ -208,11 +208,13 @@ async fn open(settings: &Settings, instance: Instance, registry: &Registry) -> R
     let metrics = store::Metrics::new(registry).map_err(|error| Error::Metrics(Arc::new(error)))?;
     let metrics = Some(metrics);
     let (groups, cluster) = (settings.groups.clone(), settings.cluster_uid.clone());
+    let adopts = settings.adopts.clone();
     Ok(match &settings.database {
         Database::Postgres(url) => {
             let current = url.current();
             let usual = postgres::Options::new(&*current, instance);
-            let store = PostgresStore::open(postgres::Options { groups, cluster, metrics, ..usual }).await?;
+            let store =
+                PostgresStore::open(postgres::Options { groups, cluster, adopts, metrics, ..usual }).await?;
             let store = Arc::new(store);
             let rotation = tokio::spawn(follow(Arc::clone(&store), url.clone(), current));
             Opened { store, rotation: Some(AbortOnDropHandle::new(rotation)) }
@@ -222,7 +224,8 @@ async fn open(settings: &Settings, instance: Instance, registry: &Registry) -> R
             std::fs::create_dir_all(folder).map_err(unmade)?;
             let usual = sqlite::Options::file(folder.join("cleat.db"));
             let store =
-                SqliteStore::open(sqlite::Options { groups, cluster, instance, metrics, ..usual }).await?;
+                SqliteStore::open(sqlite::Options { groups, cluster, adopts, instance, metrics, ..usual })
+                    .await?;
             Opened { store: Arc::new(store), rotation: None }
         }
     })

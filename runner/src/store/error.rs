@@ -74,7 +74,10 @@ pub enum Error {
         known: i32,
     },
     /// The database belongs to another Cluster.
-    #[error("the database belongs to the Cluster with UID {owner}: give each Cluster a database of its own")]
+    #[error(
+        "the database belongs to the Cluster with UID {owner}: give each Cluster a database of its own or, if that one is gone, \
+         take it over with the annotation cleat.dev/adopt-database={owner}"
+    )]
     DatabaseInUse {
         /// The UID that is recorded in it.
         owner: String,

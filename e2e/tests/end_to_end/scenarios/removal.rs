@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
 use super::load::Load;
@@ -43,6 +43,66 @@ async fn a_namespace_with_running_workflows_is_deleted() -> Result<()> {
     let begun = Instant::now();
     shop.close().await?;
     turn.tell(format_args!("gone after {:.1} s", begun.elapsed().as_secs_f64()));
+    turn.passed();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_is_deleted_and_applied_again_and_leaves_nothing_behind() -> Result<()> {
+    let turn = Turn::take("everything_is_deleted_and_applied_again_and_leaves_nothing_behind").await?;
+    let shop = Shop::open(turn.world, "again", 2).await?;
+    let gateway = shop.gateway().await?;
+    gateway.call("inventory/apples", "restock", &json!({ "count": 10 }), None).await?;
+    shop.order("o-1", 4, "1s").await?;
+    shop.order("o-2", 1, "1h").await?;
+    shop.run("wait --for=condition=Completed cwf/o-1 --timeout=60s").await?;
+    shop.run("wait --for=jsonpath={.status.phase}=Running cwf/o-2 --timeout=60s").await?;
+    // Whoever wants to have undone what runs, deletes that first: without Cluster and types nobody could.
+    shop.run("delete cwf --all --timeout=120s").await?;
+    shop.order("o-3", 2, "1s").await?;
+    shop.run("wait --for=condition=Completed cwf/o-3 --timeout=60s").await?;
+    let all = "delete cwf,ccj,cwt,cet,ccl --all --timeout=120s";
+    shop.run(all).await?;
+
+    // Nobody waits for the runners of the earlier Cluster to end. Its database is its own until somebody says otherwise.
+    shop.declare(2).await?;
+    let degraded =
+        "get ccl default -n again -o jsonpath={.status.conditions[?(@.type==\"Degraded\")].message}";
+    turn.world.wait_for(PATIENCE, degraded, |text| text.contains("adopt-database=")).await?;
+    let message = turn.world.kubectl.run(degraded).await?;
+    let adopt =
+        message.split([' ', ',', ';', ':']).find(|word| word.starts_with("cleat.dev/adopt-database="));
+    let adopt = adopt.with_context(|| message.clone())?;
+    shop.run(&format!("annotate ccl default {adopt}")).await?;
+    turn.tell(format_args!("ready again after {:.1} s", shop.ready().await?.as_secs_f64()));
+    shop.run("wait --for=condition=Ready cet/inventory cwt/order --timeout=120s").await?;
+    let gateway = shop.gateway().await?;
+    let stock = shop.stock(&gateway).await?;
+    ensure!(stock == 4, "what was sold is sold, and what ran was undone: {stock}");
+    shop.order("o-1", 1, "1s").await?;
+    shop.run("wait --for=condition=Completed cwf/o-1 --timeout=60s").await?;
+    ensure!(shop.stock(&gateway).await? == 3, "another object is another order");
+
+    shop.run(all).await?;
+    let begun = Instant::now();
+    let kinds = turn.world.kubectl.run("api-resources --verbs=list --namespaced -o name").await?;
+    // Events stay for an hour. Endpoints are told by their slices, and kubectl warns of them.
+    let kinds = kinds.lines().filter(|kind| !kind.starts_with("events") && *kind != "endpoints");
+    let kinds: Vec<&str> = kinds.collect();
+    let left = format!("get {} -n again --ignore-not-found -o name", kinds.join(","));
+    let given = [
+        "configmap/kube-root-ca.crt",
+        "rolebinding.rbac.authorization.k8s.io/caller",
+        "secret/cleat-database",
+        "serviceaccount/caller",
+        "serviceaccount/default",
+    ];
+    let given = |name: &str| given.contains(&name);
+    turn.world.wait_for(PATIENCE, &left, |names| names.lines().all(given)).await?;
+    let subjects = "get clusterrolebinding cleat-gateway -o jsonpath={.subjects[*].namespace}";
+    turn.world.wait_for(PATIENCE, subjects, |text| !text.contains("again")).await?;
+    turn.tell(format_args!("nothing was left after {:.1} s", begun.elapsed().as_secs_f64()));
+    shop.close().await?;
     turn.passed();
     Ok(())
 }

@@ -33,8 +33,7 @@ impl Shop {
         let url = server.url_at(&world.machine, &database.name);
         drop(server);
         shop.run(&format!("create secret generic cleat-database --from-literal=url={url}")).await?;
-        shop.apply(&cluster(runners, "")).await?;
-        shop.apply(DEFINITIONS).await?;
+        shop.declare(runners).await?;
         shop.run(&format!("create serviceaccount {CALLER}")).await?;
         let bind = format!(
             "create rolebinding {CALLER} --clusterrole=cleat-starter --serviceaccount={name}:{CALLER}"
@@ -43,6 +42,12 @@ impl Shop {
         shop.ready().await?;
         shop.run("wait --for=condition=Ready cet/list cet/inventory cwt/order --timeout=120s").await?;
         Ok(shop)
+    }
+
+    /// Applies a Cluster with so many runners, and what it serves.
+    pub async fn declare(&self, runners: u32) -> Result<()> {
+        self.apply(&cluster(runners, "")).await?;
+        self.apply(DEFINITIONS).await
     }
 
     /// Waits until the Cluster is ready as it was asked for last.

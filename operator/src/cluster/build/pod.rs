@@ -8,7 +8,7 @@ use super::{Parts, selector};
 use crate::cluster::credential;
 use crate::cluster::overlay::lay;
 use crate::cluster::validate::Group;
-use crate::names::{self, CONTAINER, DEFAULT_GROUP, RUNNER, label};
+use crate::names::{self, CONTAINER, DEFAULT_GROUP, RUNNER, annotation, label};
 
 /// Where runners listen for each other.
 pub const PEERS: i32 = 7400;
@@ -180,5 +180,7 @@ fn environment(parts: &Parts<'_>, group: &Group) -> Vec<Value> {
     ];
     let sources = sources.map(|(name, source)| json!({"name": name, "valueFrom": source}));
     let values = values.map(|(name, value)| json!({"name": name, "value": value}));
-    sources.into_iter().chain(values).collect()
+    let adopt = cluster.annotations().get(annotation::ADOPT);
+    let adopt = adopt.map(|uid| json!({"name": "CLEAT_ADOPT_DATABASE", "value": uid}));
+    sources.into_iter().chain(values).chain(adopt).collect()
 }

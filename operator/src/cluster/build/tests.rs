@@ -70,6 +70,7 @@ fn each_group_has_a_deployment_of_its_own() {
     assert_eq!(env(&runners, "CLEAT_SHARD_GROUPS").as_deref(), Some("default"));
     assert_eq!(env(&premium, "CLEAT_SHARD_GROUPS").as_deref(), Some("premium=64"));
     assert_eq!(env(&runners, "CLEAT_CLUSTER_UID").as_deref(), Some("uid-1"));
+    assert_eq!(env(&runners, "CLEAT_ADOPT_DATABASE"), None);
     let drain: Duration = cluster.spec.drain.timeout.into();
     let pod = premium.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
     assert_eq!(pod.termination_grace_period_seconds, Some(i64::try_from(drain.as_secs()).unwrap() + 15));
@@ -126,6 +127,14 @@ fn a_rollback_is_newer_than_what_it_replaces_and_scaling_rolls_nothing() {
         }
     }
     assert_eq!(versions, ["3-1", "3-1", "4-2", "4-2", "5-1", "5-1"]);
+}
+
+#[test]
+fn a_database_is_taken_over_by_annotation() {
+    let mut heir = cluster(json!({}));
+    heir.annotations_mut().insert("cleat.dev/adopt-database".to_owned(), "uid-0".to_owned());
+    let runners: Deployment = one(&build(&heir, &[], &[]), "Deployment", "default-runner");
+    assert_eq!(env(&runners, "CLEAT_ADOPT_DATABASE").as_deref(), Some("uid-0"));
 }
 
 #[test]

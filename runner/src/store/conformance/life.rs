@@ -146,6 +146,26 @@ pub async fn a_database_belongs_to_the_cluster_that_came_first<D: Database>(worl
     );
 }
 
+pub async fn a_database_is_taken_over_from_the_cluster_that_is_named<D: Database>(world: World<D>) {
+    let named = |instance, uid: &str, adopts: &str| {
+        let (cluster, adopts) = (Some(uid.to_owned()), Some(adopts.to_owned()));
+        Opening { cluster, adopts, ..Opening::of(instance) }
+    };
+    let first = world.owner("a").await;
+    first.apply("x", vec![state("x", 0, "v")]).await;
+    let _first = world.database.open(named("b", "uid-1", "uid-0")).await.unwrap();
+    let refused = world.database.open(named("c", "uid-2", "uid-3")).await.map(|_| ()).unwrap_err();
+    assert!(refused.to_string().contains("cleat.dev/adopt-database=uid-1"), "{refused}");
+    let _heir = world.database.open(named("d", "uid-2", "uid-1")).await.unwrap();
+    // It stays so, and the one before does not come back.
+    let _again = world.database.open(named("e", "uid-2", "uid-1")).await.unwrap();
+    let refused = world.database.open(named("f", "uid-1", "uid-0")).await.map(|_| ()).unwrap_err();
+    assert!(
+        matches!(&refused, crate::store::Error::DatabaseInUse { owner } if owner == "uid-2"),
+        "{refused:?}"
+    );
+}
+
 pub async fn a_binary_that_is_too_old_is_refused_and_others_are_not<D: Database>(world: World<D>) {
     let _open = world.store("a").await;
     world.database.require(1).await;

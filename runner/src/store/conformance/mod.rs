@@ -193,6 +193,7 @@ macro_rules! store_conformance {
                 closing_one_store_leaves_the_others_open,
                 many_stores_may_open_a_fresh_database_at_once,
                 a_database_belongs_to_the_cluster_that_came_first,
+                a_database_is_taken_over_from_the_cluster_that_is_named,
                 a_binary_that_is_too_old_is_refused_and_others_are_not,
             ],
             transactions: [

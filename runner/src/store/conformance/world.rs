@@ -40,6 +40,8 @@ pub struct Opening {
     pub groups: Vec<(GroupName, u16)>,
     /// Whose database it is.
     pub cluster: Option<String>,
+    /// Whose database it takes over.
+    pub adopts: Option<String>,
     /// How group commit is tuned.
     pub lanes: LaneOptions,
 }
@@ -51,6 +53,7 @@ impl Opening {
             instance: Instance::new(instance),
             groups: vec![(GroupName::default(), 8), (other_group(), 4)],
             cluster: None,
+            adopts: None,
             lanes: LaneOptions::default(),
         }
     }

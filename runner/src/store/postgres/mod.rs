@@ -55,6 +55,8 @@ pub struct Options {
     pub instance: Instance,
     /// The UID of the Cluster, for which the database is reserved when it is first opened with one.
     pub cluster: Option<String>,
+    /// The UID of a Cluster that is gone, whose database this one takes over.
+    pub adopts: Option<String>,
     /// Groups that are created if they are not there. The number of shards that is recorded wins.
     pub groups: Vec<(GroupName, u16)>,
     /// How group commit is tuned.
@@ -80,6 +82,7 @@ impl Options {
             url: url.into(),
             instance,
             cluster: None,
+            adopts: None,
             groups: vec![(GroupName::default(), ShardMap::DEFAULT_SHARDS)],
             lanes: LaneOptions::default(),
             connections: 8,
@@ -129,7 +132,8 @@ impl PostgresStore {
             .connect_with(target.options("pool"))
             .await
             .map_err(unavailable)?;
-        let groups = Arc::new(setup::prepare(&pool, options.cluster.as_deref(), &options.groups).await?);
+        let whose = (options.cluster.as_deref(), options.adopts.as_deref());
+        let groups = Arc::new(setup::prepare(&pool, whose, &options.groups).await?);
         let maps = groups.iter().map(|group| group.map.clone()).collect();
         let writers = (0..options.lanes.lanes.max(1))
             .map(|lane| Writer::new(target.clone(), Arc::clone(&groups), lane, options.patience))

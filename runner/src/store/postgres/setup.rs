@@ -33,7 +33,7 @@ const MACHINE_LEASE: Duration = Duration::from_secs(3600);
 /// Brings the schema up to date, checks whose it is and creates missing groups; all or nothing.
 pub(super) async fn prepare(
     pool: &PgPool,
-    cluster: Option<&str>,
+    (cluster, adopts): (Option<&str>, Option<&str>),
     groups: &[(GroupName, u16)],
 ) -> Result<Groups, Error> {
     let mut connection = pool.acquire().await.map_err(unavailable)?;
@@ -45,7 +45,7 @@ pub(super) async fn prepare(
         .map_err(unavailable)?;
     migrate(&mut transaction).await?;
     if let Some(cluster) = cluster {
-        reserve(&mut transaction, cluster).await?;
+        reserve(&mut transaction, cluster, adopts).await?;
     }
     for (name, shards) in groups {
         create_group(&mut transaction, name, *shards).await.map_err(unavailable)?;
@@ -86,12 +86,14 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), Error> {
     Ok(())
 }
 
-async fn reserve(connection: &mut PgConnection, cluster: &str) -> Result<(), Error> {
+async fn reserve(connection: &mut PgConnection, cluster: &str, adopts: Option<&str>) -> Result<(), Error> {
     let owner: String = sqlx::query_scalar(
         "INSERT INTO cleat.facts (name, value) VALUES ('cluster', $1)
-         ON CONFLICT (name) DO UPDATE SET value = cleat.facts.value RETURNING value",
+         ON CONFLICT (name) DO UPDATE SET
+           value = CASE cleat.facts.value WHEN $2 THEN $1 ELSE cleat.facts.value END RETURNING value",
     )
     .bind(cluster)
+    .bind(adopts)
     .fetch_one(connection)
     .await
     .map_err(unavailable)?;

@@ -144,7 +144,7 @@ async fn prepare(connection: &mut SqliteConnection, options: &Options) -> Result
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(convert)?;
     schema::migrate(&mut transaction).await?;
     if let Some(cluster) = &options.cluster {
-        schema::belong(&mut transaction, cluster).await?;
+        schema::belong(&mut transaction, cluster, options.adopts.as_deref()).await?;
     }
     for (group, shards) in &options.groups {
         schema::ensure_group(&mut transaction, group, *shards).await?;

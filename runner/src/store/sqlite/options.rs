@@ -33,6 +33,8 @@ pub struct Options {
     pub groups: Vec<(GroupName, u16)>,
     /// The UID of the Cluster that the database is to belong to, if there is one.
     pub cluster: Option<String>,
+    /// The UID of a Cluster that is gone, whose database this one takes over.
+    pub adopts: Option<String>,
     /// How group commit is tuned. There is always one lane, because SQLite has one writer.
     pub lanes: LaneOptions,
     /// Where commits are counted.
@@ -57,6 +59,7 @@ impl Options {
             instance: Instance::random(),
             groups: vec![(GroupName::default(), ShardMap::DEFAULT_SHARDS)],
             cluster: None,
+            adopts: None,
             lanes: LaneOptions::default(),
             metrics: None,
         }

@@ -43,9 +43,14 @@ pub(super) async fn migrate(connection: &mut SqliteConnection) -> Result<(), Err
 }
 
 /// Records whose database this is, or finds that it is somebody else's.
-pub(super) async fn belong(connection: &mut SqliteConnection, cluster: &str) -> Result<(), Error> {
-    let record = "INSERT INTO cleat_facts (name, value) VALUES ('cluster', ?) ON CONFLICT DO NOTHING";
-    sqlx::query(record).bind(cluster).execute(&mut *connection).await.map_err(convert)?;
+pub(super) async fn belong(
+    connection: &mut SqliteConnection,
+    cluster: &str,
+    adopts: Option<&str>,
+) -> Result<(), Error> {
+    let record = "INSERT INTO cleat_facts (name, value) VALUES ('cluster', ?1) \
+                  ON CONFLICT DO UPDATE SET value = ?1 WHERE value = ?2";
+    sqlx::query(record).bind(cluster).bind(adopts).execute(&mut *connection).await.map_err(convert)?;
     let select = "SELECT value FROM cleat_facts WHERE name = 'cluster'";
     let owner: String = sqlx::query_scalar(select).fetch_one(&mut *connection).await.map_err(convert)?;
     if owner == cluster { Ok(()) } else { Err(Error::DatabaseInUse { owner }) }
