@@ -31,6 +31,34 @@ async fn runners_come_and_go_under_load_and_no_call_fails() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_autoscaler_scales_a_cluster() -> Result<()> {
+    let turn = Turn::take("an_autoscaler_scales_a_cluster").await?;
+    let shop = Shop::open(turn.world, "autoscale", 1).await?;
+    // What it measures is its own affair; its limits hold whatever it measures.
+    shop.apply(
+        "apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: runners}
+spec:
+  scaleTargetRef: {apiVersion: cleat.dev/v1alpha1, kind: Cluster, name: default}
+  minReplicas: 2
+  maxReplicas: 4
+",
+    )
+    .await?;
+    let wanted = "get ccl default -n autoscale -o jsonpath={.spec.replicas}";
+    turn.world.wait_for(PATIENCE, wanted, |text| text == "2").await?;
+    shop.ready().await?;
+    ensure!(shop.run("get ccl").await?.contains("2/2"));
+    shop.run("patch hpa runners --type=merge -p {\"spec\":{\"minReplicas\":1,\"maxReplicas\":1}}").await?;
+    turn.world.wait_for(PATIENCE, wanted, |text| text == "1").await?;
+    shop.ready().await?;
+    shop.close().await?;
+    turn.passed();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_image_rolls_out_under_load_and_no_call_fails() -> Result<()> {
     let turn = Turn::take("another_image_rolls_out_under_load_and_no_call_fails").await?;
     let shop = Shop::open(turn.world, "upgrade", 2).await?;
