@@ -92,6 +92,8 @@ pub(super) struct Driver {
     unreadable: Option<Blocked>,
     alarm: Arc<Notify>,
     quiet_since: Instant,
+    /// Whether something was written since it came into memory: whoever brought it there has had a turn.
+    served: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +128,7 @@ impl Driver {
             unreadable: None,
             alarm: Arc::new(Notify::new()),
             quiet_since: Instant::now(),
+            served: false,
         }
     }
 
@@ -134,6 +137,7 @@ impl Driver {
         let found = match fresh {
             Some((row, entries)) => {
                 self.backlog.extend(entries);
+                self.served = true;
                 Ok(Tail { row: Some(row), ..Tail::default() })
             }
             None => Box::pin(self.shard.read(&self.me.address)).await.map(|read| match read {
@@ -244,6 +248,7 @@ impl Driver {
     pub(super) fn hear(&mut self, happening: Happening) -> Result<(), Leave> {
         match happening {
             Happening::Written(entries) => {
+                self.served = true;
                 if let Some(function) = &self.function {
                     entries.iter().for_each(|entry| function.note(entry));
                 }
@@ -287,7 +292,7 @@ impl Driver {
             return Err(Leave::Closed);
         }
         let next = if runs { self.next_due().await } else { None };
-        let grace = self.quiet_since + self.shard.grace();
+        let grace = self.quiet_since + self.grace(next);
         let idle = self.tasks.is_empty();
         tokio::select! {
             biased;
@@ -311,6 +316,17 @@ impl Driver {
 
     async fn phase(&mut self) -> Option<Phase> {
         self.me.lease().await.row().map(|row| row.phase)
+    }
+
+    /// How long it stays in memory if nothing happens. Nobody is expected to ask one that sleeps for long and waits for nothing else.
+    fn grace(&self, next: Option<i64>) -> Duration {
+        let asleep = next.is_some_and(|due| !self.shard.is_soon(due)) && self.children.is_empty();
+        let waits = |function: &Function| function.context().state().machine.waits().next().is_some();
+        if self.served && asleep && !self.function.as_ref().is_some_and(waits) {
+            Duration::ZERO
+        } else {
+            self.shard.grace()
+        }
     }
 
     /// When something is due, in milliseconds of Unix time.
@@ -401,6 +417,7 @@ impl Driver {
         committed: fn(Lease),
     ) -> Result<(), Leave> {
         self.quiet_since = Instant::now();
+        self.served = true;
         let mut changes = lease.write(writing).map_err(Leave::Failed)?;
         changes.extend(sends.iter().cloned().map(Change::Send));
         if changes.is_empty() {

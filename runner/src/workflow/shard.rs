@@ -368,10 +368,15 @@ impl Shard {
         }
     }
 
+    /// Whether a time, in milliseconds of Unix time, is so near that it is held in memory.
+    pub(super) fn is_soon(&self, due: i64) -> bool {
+        from_millis(due) <= SystemTime::now() + self.options.horizon
+    }
+
     /// Wakes an execution at a time, if that is soon; otherwise it is read when it is.
     pub(super) fn wake_at(&self, address: &EntityAddress, due: Option<i64>) {
         let Some(due) = due else { return };
-        if from_millis(due) > SystemTime::now() + self.options.horizon {
+        if !self.is_soon(due) {
             return;
         }
         lock(&self.timers).insert((due, address.clone()));

@@ -7,12 +7,12 @@ use std::time::Duration;
 use cleat_runner::store::Phase;
 use cleat_runner::workflow::activity::{self, Backoff, Failed};
 use cleat_runner::workflow::journal::Event;
-use cleat_runner::workflow::{Select, join};
+use cleat_runner::workflow::{Options, Select, join, select};
 use futures::FutureExt;
 use tokio::sync::Semaphore;
 
 use crate::flow::{Ledger, act, flow, give, text};
-use crate::world::{Place, World, on_both_stores, until};
+use crate::world::{Place, World, on_both_stores, options, until};
 
 on_both_stores!(
     a_workflow_runs_its_activities_in_order_and_gives_its_result,
@@ -24,6 +24,7 @@ on_both_stores!(
     an_execution_goes_on_after_a_restart_and_repeats_nothing,
     a_sleep_goes_on_where_it_was_after_a_restart,
     a_waiting_execution_leaves_memory_and_comes_back,
+    one_that_only_sleeps_for_long_leaves_memory_at_once_and_can_be_reached,
     attempts_are_recorded_and_repeated_with_pauses,
     an_attempt_that_takes_too_long_is_stopped,
     progress_survives_a_failed_attempt,
@@ -212,6 +213,34 @@ async fn a_waiting_execution_leaves_memory_and_comes_back(place: Place) {
     assert_eq!(client.history("a").await.unwrap().len(), 0, "leaving journals nothing");
     client.signal("a", "go", "now").await.unwrap();
     client.join("a").await.unwrap();
+}
+
+async fn one_that_only_sleeps_for_long_leaves_memory_at_once_and_can_be_reached(place: Place) {
+    // Nobody leaves because of it.
+    let world = World::with(place, Options { grace: Duration::from_secs(3600), ..options() }).await;
+    let ledger = Ledger::default();
+    let noted = ledger.clone();
+    let client = flow(&world.host, move |context, name: String| {
+        noted.note(&name);
+        async move {
+            let day = context.sleep(Duration::from_secs(24 * 3600));
+            if name == "waiter" {
+                select(context.signal("go"), day).await;
+            } else {
+                day.await;
+            }
+            Ok(String::new())
+        }
+    });
+    client.start(&"waiter".into()).await.unwrap();
+    client.start(&"sleeper".into()).await.unwrap();
+    until("one left memory", async || world.host.resident_executions() == 1).await;
+    client.signal("waiter", "go", &()).await.unwrap();
+    client.join("waiter").await.unwrap();
+    client.cancel("sleeper").await.unwrap();
+    client.join("sleeper").await.unwrap_err();
+    // Whoever left was begun again when it was wanted.
+    assert_eq!(ledger.all(), ["waiter", "sleeper", "sleeper"]);
 }
 
 async fn attempts_are_recorded_and_repeated_with_pauses(place: Place) {
