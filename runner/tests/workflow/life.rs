@@ -234,6 +234,7 @@ async fn one_that_only_sleeps_for_long_leaves_memory_at_once_and_can_be_reached(
     });
     client.start(&"waiter".into()).await.unwrap();
     client.start(&"sleeper".into()).await.unwrap();
+    until("both began", async || ledger.all().len() == 2).await;
     until("one left memory", async || world.host.resident_executions() == 1).await;
     client.signal("waiter", "go", &()).await.unwrap();
     client.join("waiter").await.unwrap();
