@@ -36,7 +36,7 @@ impl Inbound for Door {
         };
         match inner.volatile_under(&request) {
             // Somebody else may own it by now, and a look at the database takes a while.
-            Some(fence) if !inner.ownership.stands(&fence) => {
+            Some((fence, false)) => {
                 tokio::spawn(async move {
                     match inner.prove(fence.clone()).await {
                         Ok(()) => inner.deliver(request, responder, Some(fence)),
@@ -44,7 +44,7 @@ impl Inbound for Door {
                     }
                 });
             }
-            fence => inner.deliver(request, responder, fence),
+            under => inner.deliver(request, responder, under.map(|(fence, _)| fence)),
         }
     }
 

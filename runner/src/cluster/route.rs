@@ -16,11 +16,11 @@ use crate::store::Progress;
 use crate::transport;
 
 impl Inner {
-    /// The fence under which a volatile request would be answered here.
-    pub(super) fn volatile_under(&self, request: &Request) -> Option<Fence> {
+    /// The fence under which a volatile request would be answered here, and whether it stands.
+    pub(super) fn volatile_under(&self, request: &Request) -> Option<(Fence, bool)> {
         let (shard, volatile) = self.host.place(&request.envelope)?;
-        match self.ownership.locate(&shard) {
-            Location::Here(fence) if volatile => Some(fence),
+        match self.ownership.locate_standing(&shard) {
+            (Location::Here(fence), stands) if volatile => Some((fence, stands)),
             _ => None,
         }
     }
@@ -39,10 +39,8 @@ impl Inner {
         let Some((shard, volatile)) = self.host.place(&request.envelope) else {
             return Box::pin(self.host.request(request)).await;
         };
-        let location = self.ownership.locate(&shard);
-        if let (true, Location::Here(fence)) = (volatile, &location)
-            && self.ownership.stands(fence)
-        {
+        let (location, stands) = self.ownership.locate_standing(&shard);
+        if let (true, true, Location::Here(fence)) = (volatile, stands, &location) {
             match self.now(request, fence).await {
                 Ok(answer) => return answer,
                 Err(busy) => request = *busy,
@@ -55,8 +53,7 @@ impl Inner {
     /// Asks an entity of this runner that can answer at once. Gives the request back otherwise.
     async fn now(&self, request: Request, fence: &Fence) -> Result<Answer, Box<Request>> {
         // It is not handed over before what was answered is proven: afterwards nobody could tell when that was.
-        let _held = self.host.hold(fence);
-        let answer = self.host.request_now(request).await?;
+        let (answer, _held) = self.host.request_now(request).await?;
         Ok(self.proven(answer, fence).await)
     }
 

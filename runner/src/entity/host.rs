@@ -213,15 +213,13 @@ impl Host {
 
     /// The shard of a message's entity, and whether nothing of it would be stored, by its type's definition.
     pub(crate) fn place(&self, envelope: &Envelope) -> Option<(ShardId, bool)> {
-        let kind = self.0.registry.get(&envelope.address.entity_type);
-        let Some(kind) = kind else {
-            let map = self.0.map(&GroupName::default())?;
-            return Some((map.shard_of(envelope.address.id.as_str()), true));
-        };
-        let definition = kind.definition();
-        let shard = self.0.map(&definition.group)?.shard_of(envelope.address.id.as_str());
-        let method = definition.methods.get(&envelope.method);
-        Some((shard, method.is_none_or(|method| method.delivery == Delivery::Volatile)))
+        let placed = self.0.registry.look(&envelope.address.entity_type, |kind| {
+            let definition = kind.definition();
+            let method = definition.methods.get(&envelope.method);
+            (definition.group.clone(), method.is_none_or(|method| method.delivery == Delivery::Volatile))
+        });
+        let (group, volatile) = placed.unwrap_or((GroupName::default(), true));
+        Some((self.0.map(&group)?.shard_of(envelope.address.id.as_str()), volatile))
     }
 
     /// Somebody stored a message for an entity of this shard.
@@ -301,10 +299,12 @@ impl Host {
 
     /// The same for a volatile message, if it can be handled at once: then the answer is there, or a handler is at work on it. Gives it
     /// back otherwise, with nothing done.
-    pub(crate) async fn request_now(&self, request: Request) -> Result<Answer, Box<Request>> {
+    ///
+    /// The shard is not handed over before the [`Hold`] is dropped.
+    pub(crate) async fn request_now(&self, request: Request) -> Result<(Answer, Hold), Box<Request>> {
         super::now::share().await;
-        let answer = self.0.deliver_now(request)?;
-        Ok(answer.await.unwrap_or(Err(Error::Store(store::Error::Closed))))
+        let (answer, hold) = self.0.deliver_now(request)?;
+        Ok((answer.await.unwrap_or(Err(Error::Store(store::Error::Closed))), hold))
     }
 
     /// Waits for the end of a persisted request that was stored or is under way.

@@ -83,7 +83,7 @@ pub enum ReplyTo {
 }
 
 impl ReplyTo {
-    fn answer(self, answer: Answer) {
+    pub(super) fn answer(self, answer: Answer) {
         match self {
             // Whoever waits no longer needs no answer.
             Self::Waiter(waiter) => drop(waiter.send(answer)),

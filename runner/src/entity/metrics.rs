@@ -175,8 +175,9 @@ impl Watch {
         traces: &Recorder,
         envelope: &Envelope,
         fence: &Fence,
+        now: Instant,
     ) -> Option<Self> {
-        let method = of.and_then(|of| of.method(&envelope.method)).map(|of| (Arc::clone(of), Instant::now()));
+        let method = of.and_then(|of| of.method(&envelope.method)).map(|of| (Arc::clone(of), now));
         let span = match &envelope.trace {
             Some(trace) => span(traces, trace, envelope, fence),
             None => None,

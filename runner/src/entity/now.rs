@@ -110,7 +110,7 @@ pub(super) fn handle(me: &Arc<Activation>, shard: &Arc<Shard>, mut job: Job, met
     let begun = Instant::now();
     let pace = me.kind.pace(&job.message.envelope.method);
     let took = |time| pace.into_iter().for_each(|pace| pace.took(time));
-    shard.watch(&me.kind, &mut job);
+    shard.watch(&me.kind, &mut job, begun);
     let run = run::run(Arc::clone(me), Arc::clone(shard), job, method.clone(), Earlier::none());
     let mut handling = run.boxed();
     // Whoever is woken by it looks again anyway: a turn begins by polling it.

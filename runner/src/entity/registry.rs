@@ -112,7 +112,12 @@ impl Registry {
     }
 
     pub(super) fn get(&self, entity_type: &EntityType) -> Option<Arc<Kind>> {
-        self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).cloned()
+        self.look(entity_type, Arc::clone)
+    }
+
+    /// Takes a short look at a type.
+    pub(super) fn look<T>(&self, entity_type: &EntityType, look: impl FnOnce(&Arc<Kind>) -> T) -> Option<T> {
+        self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).map(look)
     }
 
     /// All of them, by name.

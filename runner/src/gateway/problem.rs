@@ -138,8 +138,8 @@ pub struct Problem {
     detail: String,
     /// The handler's own error.
     details: Option<Value>,
-    /// The request that goes on all the same.
-    request: Option<RequestId>,
+    /// The request that goes on all the same. Few have one, so the others carry no room for it.
+    request: Option<Box<RequestId>>,
 }
 
 impl Problem {
@@ -164,7 +164,7 @@ impl Problem {
 
     /// The same with the request that goes on all the same.
     pub(super) fn with_request(self, request: RequestId) -> Self {
-        Self { request: Some(request), ..self }
+        Self { request: Some(Box::new(request)), ..self }
     }
 
     /// What kind of problem it is.
@@ -189,7 +189,7 @@ impl Problem {
 
     /// The request that goes on all the same.
     pub fn request(&self) -> Option<&RequestId> {
-        self.request.as_ref()
+        self.request.as_deref()
     }
 
     /// When to come back, if coming back may help.

@@ -1,5 +1,6 @@
 //! Names of groups, slots and shards.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,9 +8,12 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The name of a shard group: a DNS label, because Leases and Deployments carry it in their names.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+///
+/// The default group has no text of its own: nearly every call names it several times, on all threads at once, and they would
+/// wait for each other to count.
+#[derive(Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct GroupName(Arc<str>);
+pub struct GroupName(Option<Arc<str>>);
 
 /// A group name that Kubernetes could not carry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +26,9 @@ impl GroupName {
     /// Long enough for people, short enough that `cluster-group-shard` fits in a Lease's name.
     const MAX_LENGTH: usize = 40;
 
+    /// The group of every entity type that names none.
+    const DEFAULT: &str = "default";
+
     /// Checks a name.
     ///
     /// # Errors
@@ -30,19 +37,28 @@ impl GroupName {
         let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
         let fits = name.len() <= Self::MAX_LENGTH && !name.ends_with('-');
         let plain = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        if begins && fits && plain { Ok(Self(name.into())) } else { Err(InvalidGroupName(name.to_owned())) }
+        if begins && fits && plain {
+            Ok(Self((name != Self::DEFAULT).then(|| name.into())))
+        } else {
+            Err(InvalidGroupName(name.to_owned()))
+        }
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_deref().unwrap_or(Self::DEFAULT)
     }
 }
 
-impl Default for GroupName {
-    /// The group of every entity type that names none.
-    fn default() -> Self {
-        Self("default".into())
+impl PartialOrd for GroupName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for GroupName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
     }
 }
 
@@ -56,13 +72,19 @@ impl TryFrom<String> for GroupName {
 
 impl From<GroupName> for String {
     fn from(name: GroupName) -> Self {
-        name.0.as_ref().to_owned()
+        name.as_str().to_owned()
     }
 }
 
 impl fmt::Display for GroupName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for GroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GroupName").field(&self.as_str()).finish()
     }
 }
 
@@ -133,6 +155,14 @@ mod tests {
         for (id, slot) in golden {
             assert_eq!(format!("{:04x}", Slot::of(id).get()), format!("{slot:04x}"), "slot of {id:?}");
         }
+    }
+
+    #[test]
+    fn the_default_group_is_the_one_of_that_name_and_has_its_place_among_the_others() {
+        let names = ["alpha", "default", "omega"].map(|name| GroupName::new(name).unwrap());
+        assert_eq!(names[1], GroupName::default());
+        assert_eq!(GroupName::default().to_string(), "default");
+        assert!(names.is_sorted());
     }
 
     #[test]

@@ -185,6 +185,8 @@ impl Shared {
                 tracing::debug!(peer = %session.peer.instance, %violation, "a peer's connection ends");
                 break;
             }
+            // What was answered goes out before the next batch is handled, so that the peer has something to do meanwhile.
+            tokio::task::yield_now().await;
         }
         drop(incoming);
         if !session.link.close(generation) {

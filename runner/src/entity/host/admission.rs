@@ -8,8 +8,9 @@ use super::Inner;
 use crate::entity::chain::{self, Chain};
 use crate::entity::job::{Answer, Caller, ReplyTo, Request, Waiter};
 use crate::entity::registry::Kind;
-use crate::entity::shard::Shard;
+use crate::entity::shard::{Hold, Shard};
 use crate::entity::{Delivery, Error, Method, Visibility, stream};
+use crate::message::EntityType;
 use crate::shard::{GroupName, ShardId};
 use crate::store::{self, Message};
 
@@ -21,6 +22,14 @@ struct Admitted {
     message: Message,
 }
 
+impl Admitted {
+    fn deliver(self, waiter: Waiter) {
+        let Self { kind, method, shard, message } = self;
+        let doubtful = message.resent;
+        shard.deliver(&kind, &method, message, doubtful, waiter);
+    }
+}
+
 /// A message that may not, and why.
 struct Refused {
     error: Error,
@@ -29,50 +38,44 @@ struct Refused {
 
 impl Inner {
     pub(super) fn deliver(self: &Arc<Self>, request: Request, reply_to: ReplyTo) {
-        let entity_type = &request.envelope.address.entity_type;
-        let Some(kind) = self.registry.get(entity_type) else {
-            // It may be registered any moment: runners start before their types are all there.
-            let inner = Arc::clone(self);
-            self.tasks.spawn(async move {
-                let entity_type = request.envelope.address.entity_type.clone();
-                let shard = ShardId::new(GroupName::default(), 0);
-                let waiter = Waiter::new(request.want, shard, reply_to);
-                let registered = tokio::select! {
-                    kind = inner.registry.wait(&entity_type, inner.options.registration) => kind,
-                    () = inner.stop.cancelled() => None,
-                };
-                match registered {
-                    Some(_) => inner.deliver_known(request, waiter),
-                    None => waiter.answer(Err(Error::UnknownType(entity_type))),
-                }
-            });
-            return;
-        };
-        let group = &kind.definition().group;
-        let Some(map) = self.map(group) else {
-            let waiter = Waiter::new(request.want, ShardId::new(group.clone(), 0), reply_to);
-            return waiter.answer(Err(store::Error::NoSuchGroup(group.clone()).into()));
-        };
-        let shard = map.shard_of(request.envelope.address.id.as_str());
-        let waiter = Waiter::new(request.want, shard, reply_to);
-        self.deliver_known(request, waiter);
+        let want = request.want;
+        match self.admit(request) {
+            Ok(admitted) => {
+                let shard = admitted.shard.fence.shard.clone();
+                admitted.deliver(Waiter::new(want, shard, reply_to));
+            }
+            Err(refused) => match refused.error {
+                Error::UnknownType(entity_type) => self.await_type(entity_type, refused.request, reply_to),
+                error => reply_to.answer(Err(error)),
+            },
+        }
     }
 
-    fn deliver_known(self: &Arc<Self>, request: Request, waiter: Waiter) {
-        match self.admit(request) {
-            Ok(Admitted { kind, method, shard, message }) => {
-                let doubtful = message.resent;
-                shard.deliver(&kind, &method, message, doubtful, waiter);
+    /// Delivers a message once its type is registered. That may be any moment: runners start before their types are all there.
+    fn await_type(self: &Arc<Self>, entity_type: EntityType, request: Request, reply_to: ReplyTo) {
+        let inner = Arc::clone(self);
+        let shard = ShardId::new(GroupName::default(), 0);
+        let waiter = Waiter::new(request.want, shard, reply_to);
+        self.tasks.spawn(async move {
+            let registered = tokio::select! {
+                kind = inner.registry.wait(&entity_type, inner.options.registration) => kind,
+                () = inner.stop.cancelled() => None,
+            };
+            if registered.is_none() {
+                return waiter.answer(Err(Error::UnknownType(entity_type)));
             }
-            Err(refused) => waiter.answer(Err(refused.error)),
-        }
+            match inner.admit(request) {
+                Ok(admitted) => admitted.deliver(waiter),
+                Err(refused) => waiter.answer(Err(refused.error)),
+            }
+        });
     }
 
     /// Takes a volatile message if it can be handled at once, and says where its answer comes from. Gives it back otherwise.
     pub(super) fn deliver_now(
         self: &Arc<Self>,
         request: Request,
-    ) -> Result<oneshot::Receiver<Answer>, Box<Request>> {
+    ) -> Result<(oneshot::Receiver<Answer>, Hold), Box<Request>> {
         let (caller, want, resent) = (request.caller, request.want, request.resent);
         // Taken off for a handler here, and not for whoever is asked instead.
         let key = request.envelope.key;
@@ -85,7 +88,7 @@ impl Inner {
         let (waiter, answer) = oneshot::channel();
         let waiter = Waiter::new(want, shard.fence.shard.clone(), ReplyTo::Waiter(waiter));
         match shard.deliver_now(&kind, &method, message, waiter) {
-            Ok(()) => Ok(answer),
+            Ok(hold) => Ok((answer, hold)),
             Err(message) => {
                 let mut envelope = message.envelope;
                 envelope.key = key;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
-use super::Shard;
+use super::{Hold, Shard};
 use crate::entity::activation::Activation;
 use crate::entity::job::{Job, Origin, Waiter};
 use crate::entity::metrics::Watch;
@@ -47,7 +47,7 @@ impl Shard {
                 self.spawn(async move { shard.schedule(job).await });
             }
             None if at_once => match self.put_now(kind, method, job) {
-                Ok(()) => {}
+                Ok(_) => {}
                 Err(job) if self.closing.is_cancelled() => {
                     self.refuse(*job, Error::NotHere(self.fence.shard.clone()));
                 }
@@ -57,14 +57,15 @@ impl Shard {
         }
     }
 
-    /// Takes a volatile message whose instance is at rest, and handles it here and now. Gives it back otherwise.
+    /// Takes a volatile message whose instance is at rest, and handles it here and now; the shard is held until its answer is
+    /// proven. Gives it back otherwise.
     pub(in crate::entity) fn deliver_now(
         self: &Arc<Self>,
         kind: &Arc<Kind>,
         method: &Method,
         message: Message,
         waiter: Waiter,
-    ) -> Result<(), Box<Message>> {
+    ) -> Result<Hold, Box<Message>> {
         if !can_be_now(method, &waiter) {
             waiter.forget();
             return Err(Box::new(message));
@@ -82,7 +83,7 @@ impl Shard {
 
     /// Puts a message into the mailbox of its instance, which is made if it is not there.
     pub(super) fn put(self: &Arc<Self>, kind: &Arc<Kind>, mut job: Job) {
-        self.watch(kind, &mut job);
+        self.watch(kind, &mut job, Instant::now());
         self.waiting.fetch_add(1, Ordering::Relaxed);
         loop {
             let activation = self.activation(kind, &job.message.envelope.address);
@@ -107,19 +108,20 @@ impl Shard {
     }
 
     /// The same for a volatile message that is handled here and now. Gives it back if its instance is not at rest.
-    fn put_now(self: &Arc<Self>, kind: &Arc<Kind>, method: &Method, job: Job) -> Result<(), Box<Job>> {
+    fn put_now(self: &Arc<Self>, kind: &Arc<Kind>, method: &Method, job: Job) -> Result<Hold, Box<Job>> {
         // Closing waits for this, as it does for tasks; and whoever comes too late for that does not begin.
-        let _running = self.hold();
+        let running = self.hold();
         if self.closing.is_cancelled() {
             return Err(Box::new(job));
         }
-        self.activation(kind, &job.message.envelope.address).handle_now(self, method, job)
+        self.activation(kind, &job.message.envelope.address).handle_now(self, method, job)?;
+        Ok(running)
     }
 
-    /// Begins to watch a message.
-    pub(in crate::entity) fn watch(&self, kind: &Kind, job: &mut Job) {
-        job.watch =
-            Watch::begin(kind.metrics.as_ref(), &self.options.traces, &job.message.envelope, &self.fence);
+    /// Begins to watch a message that came at that moment.
+    pub(in crate::entity) fn watch(&self, kind: &Kind, job: &mut Job, now: Instant) {
+        let envelope = &job.message.envelope;
+        job.watch = Watch::begin(kind.metrics.as_ref(), &self.options.traces, envelope, &self.fence, now);
     }
 
     /// An instance, which is made if it is not there.
@@ -127,7 +129,7 @@ impl Shard {
         let mut activations = self.activations();
         if let Some(activation) = activations.get(address)
             // It may be at rest, and of a definition that counts no more.
-            && !activation.retire()
+            && (Arc::ptr_eq(&activation.kind, kind) || !activation.retire())
         {
             return Arc::clone(activation);
         }

@@ -138,8 +138,19 @@ impl Handle {
             Location::Here(current) => current == fence,
             Location::There(_) | Location::Nowhere => false,
         };
-        // The clock is looked at last: whatever came before it took time.
-        here && self.shared.hears.load(Ordering::Acquire) && self.shared.standing.stands()
+        here && self.may_answer()
+    }
+
+    /// Where a shard is, and whether its fence [stands](Self::stands) if that is here, in one look.
+    pub(crate) fn locate_standing(&self, shard: &ShardId) -> (Location, bool) {
+        let location = self.locate(shard);
+        let stands = matches!(location, Location::Here(_)) && self.may_answer();
+        (location, stands)
+    }
+
+    /// The clock is looked at last: whatever came before it took time.
+    fn may_answer(&self) -> bool {
+        self.shared.hears.load(Ordering::Acquire) && self.shared.standing.stands()
     }
 
     /// For how long this runner may answer unchecked.

@@ -2,7 +2,8 @@
 //!
 //! Every kind of change that a batch has becomes one part of a single `WITH` statement: one round trip and one commit for all of
 //! them. Each part joins its rows with the fences that stand, so a fenced write writes nothing and disturbs nobody. Where a
-//! row must find something and does not, the whole statement is taken back (`CL001`), and the writes are tried one by one.
+//! row must find something and does not, the whole statement is taken back (`CL001`), and the writes are tried one by one. So they are
+//! where a row must be new and is not: the table's own index says so, which costs less than asking it first (`ON CONFLICT`).
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -80,7 +81,7 @@ o AS (INSERT INTO cleat.outcomes (id, grp, slot, entity_type, entity_id, method,
     AS u (f, id, grp, slot, entity_type, entity_id, method, status, reply, key)
   JOIN fence ON fence.stands[u.f]
   WHERE (SELECT 1 FROM cleat.messages m WHERE m.id = u.id) IS NULL /*keyed*/
-  ON CONFLICT (id) DO NOTHING RETURNING id)" },
+  RETURNING id)" },
             Part { name: "d", present: !self.finished.is_empty(), strict: true, sql: "
 d AS (DELETE FROM cleat.messages m
   USING unnest({}::int[], {}::bigint[], {}::smallint[], {}::bytea[]) AS u (f, id, status, reply) JOIN fence ON fence.stands[u.f]
@@ -93,7 +94,7 @@ si AS (INSERT INTO cleat.states (entity_type, entity_id, grp, slot, version, epo
   SELECT u.entity_type, u.entity_id, u.grp, u.slot, u.version, ($6::bigint[])[u.f], u.value
   FROM unnest({}::int[], {}::text[], {}::text[], {}::smallint[], {}::int[], {}::bigint[], {}::bigint[], {}::bytea[])
     AS u (f, entity_type, entity_id, grp, slot, base, version, value)
-  JOIN fence ON fence.stands[u.f] ON CONFLICT (entity_type, entity_id) DO NOTHING RETURNING 1)" },
+  JOIN fence ON fence.stands[u.f] RETURNING 1)" },
             Part { name: "su", present: !self.changed.is_empty(), strict: true, sql: "
 su AS (UPDATE cleat.states s SET version = u.version, epoch = ($6::bigint[])[u.f], value = u.value
   FROM unnest({}::int[], {}::text[], {}::text[], {}::smallint[], {}::int[], {}::bigint[], {}::bigint[], {}::bytea[])
@@ -157,7 +158,7 @@ ei AS (INSERT INTO cleat.executions
   FROM unnest({}::int[], {}::text[], {}::text[], {}::smallint[], {}::int[], {}::bigint[], {}::smallint[], {}::boolean[],
     {}::bigint[], {}::bigint[], {}::bytea[], {}::bytea[])
     AS u (f, entity_type, entity_id, grp, slot, run, phase, active, started, ended, input, summary)
-  JOIN fence ON fence.stands[u.f] ON CONFLICT (entity_type, entity_id) DO NOTHING RETURNING 1)" },
+  JOIN fence ON fence.stands[u.f] RETURNING 1)" },
             Part { name: "eu", present: !self.continued.is_empty(), strict: true, sql: "
 eu AS (UPDATE cleat.executions e SET run = u.run, epoch = ($6::bigint[])[u.f], phase = u.phase, active = u.active,
     ended = u.ended, summary = u.summary
@@ -176,7 +177,7 @@ j AS (INSERT INTO cleat.journal (run, seq, epoch, entry)
   FROM unnest({}::int[], {}::bigint[], {}::bigint[], {}::bigint[], {}::bytea[]) AS u (f, run, seq, prior, entry)
   JOIN fence ON fence.stands[u.f]
   WHERE u.prior IS NULL OR (SELECT 1 FROM cleat.journal p WHERE p.run = u.run AND p.seq = u.prior) IS NOT NULL
-  ON CONFLICT (run, seq) DO NOTHING RETURNING 1)" },
+  RETURNING 1)" },
         ]
     }
 

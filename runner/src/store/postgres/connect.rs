@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError};
 use sqlx::{ConnectOptions, Connection};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -129,7 +129,7 @@ impl Transaction {
 /// What an error of the driver means for what was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// Rows were not as the batch expected: [`super::batch`] raised it.
+    /// Rows were not as the batch expected: [`super::batch`] raised it, or one that should be new was there already.
     Mismatch,
     /// The data cannot be stored, today or tomorrow. Nothing was written.
     Refused,
@@ -150,6 +150,7 @@ impl Meaning {
         };
         match (code.as_ref(), code.get(..2).unwrap_or_default()) {
             ("CL001", _) => Self::Mismatch,
+            ("23505", _) if is_ours(error) => Self::Mismatch,
             // Cannot connect now, read-only after a failover, cancelled, lock not available, prepared statement forgotten.
             ("57P03" | "25006" | "57014" | "55P03" | "26000", _) => Self::Later,
             // An administrator's shutdown can come between the commit and its announcement.
@@ -160,6 +161,12 @@ impl Meaning {
             _ => Self::Refused,
         }
     }
+}
+
+/// Whether an error is about a table of ours, and not of a user.
+fn is_ours(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    error.and_then(PgDatabaseError::schema) == Some("cleat")
 }
 
 /// An error of a read, or of anything else that wrote nothing.
