@@ -62,20 +62,21 @@ pub async fn run(world: &World, report: &mut Report) -> Result<()> {
 }
 
 fn add(report: &mut Report, what: &str, outcome: &Outcome, base: Option<&Outcome>, first: usize) {
-    let rate = Measurement::new(SCENARIO, what, outcome.per_second, "1/s");
-    let p99 = Measurement::new(SCENARIO, format!("{what}: p99"), outcome.p99, "ms");
+    let name = format!("{first} entities");
+    let mut add = |metric: &str, value: fn(&Outcome) -> f64, unit, target: Option<Target>| {
+        let measurement = Measurement::new(SCENARIO, format!("{what}{metric}"), value(outcome), unit);
+        let measurement = match base {
+            Some(base) => measurement.beside(name.as_str(), value(base)).may_want(target),
+            None => measurement,
+        };
+        report.add(measurement);
+    };
+    add("", |it| it.per_second, "1/s", Some(Target::RatioAtLeast(0.8)));
+    add(": p99", |it| it.p99, "ms", None);
+    add(": CPU of the runner", |it| it.runner_micros, "us/op", None);
+    add(": CPU of the database", |it| it.database_micros, "us/op", None);
     let failures =
         Measurement::new(SCENARIO, format!("{what}: errors and hung calls"), outcome.failures(), "");
-    let (rate, p99) = match base {
-        None => (rate, p99),
-        Some(base) => {
-            let name = format!("{first} entities");
-            let rate = rate.beside(&name, base.per_second).wants(Target::RatioAtLeast(0.8));
-            (rate, p99.beside(name, base.p99))
-        }
-    };
-    report.add(rate);
-    report.add(p99);
     report.add(failures.wants(Target::AtMost(0.0)));
 }
 

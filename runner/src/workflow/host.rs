@@ -26,7 +26,7 @@ use crate::trace::Recorder;
 /// How executions are run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long an execution that only waits stays in memory.
+    /// How long an execution that only waits stays in memory. One that only sleeps, and past the horizon, leaves at once.
     pub grace: Duration,
     /// How far ahead timers are held in memory.
     pub horizon: Duration,

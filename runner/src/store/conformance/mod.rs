@@ -109,6 +109,7 @@ macro_rules! store_conformance {
                 a_state_that_was_built_on_another_version_is_a_conflict,
                 entities_of_two_types_with_one_id_have_their_own_states,
                 a_state_may_be_empty_or_a_mebibyte,
+                everybody_of_many_who_read_at_once_gets_what_they_asked_for,
                 an_entity_may_run_ahead_of_its_commits,
                 an_entity_may_run_far_ahead_with_requests_of_its_own,
                 a_failed_write_fails_those_built_on_it_and_nobody_else,

@@ -69,6 +69,24 @@ pub async fn a_state_may_be_empty_or_a_mebibyte<D: Database>(world: World<D>) {
     assert_eq!(read(&desk, "x").await, Some((2, large)));
 }
 
+pub async fn everybody_of_many_who_read_at_once_gets_what_they_asked_for<D: Database>(world: World<D>) {
+    let desk = world.owner("a").await;
+    for number in (0..300).step_by(2) {
+        let entity = format!("entity-{number}");
+        desk.apply(&entity, vec![state(&entity, 0, &number.to_string())]).await;
+    }
+    // More than fit into one statement, some twice, some that were never stored.
+    let reads = (0..600).map(|number| {
+        let desk = &desk;
+        async move {
+            let number = number % 300;
+            let stored = (number % 2 == 0).then(|| (1, number.to_string()));
+            assert_eq!(read(desk, &format!("entity-{number}")).await, stored);
+        }
+    });
+    futures::future::join_all(reads).await;
+}
+
 pub async fn an_entity_may_run_ahead_of_its_commits<D: Database>(world: World<D>) {
     let desk = world.owner("a").await;
     let first = desk.submit("x", vec![state("x", 0, "one")]).await;

@@ -16,6 +16,7 @@ mod reads;
 mod retain;
 mod sessions;
 mod setup;
+mod states;
 mod trail;
 mod transaction;
 mod workflows;
@@ -34,6 +35,7 @@ use tokio::task::JoinHandle;
 use self::connect::{Identity, Target, unavailable};
 use self::groups::Groups;
 use self::patience::{Patience, silence};
+use self::states::States;
 pub(super) use self::transaction::Transaction;
 use self::transaction::Transactions;
 use self::writer::Writer;
@@ -101,6 +103,7 @@ const RETURN: Duration = Duration::from_secs(5);
 pub struct PostgresStore {
     target: Target,
     pool: PgPool,
+    states: Arc<States>,
     groups: Arc<Groups>,
     maps: Vec<ShardMap>,
     lanes: Lanes,
@@ -144,7 +147,9 @@ impl PostgresStore {
         let (first, listening) = oneshot::channel();
         let listener = tokio::spawn(listen::run(target.clone(), Arc::clone(&groups), wakes.clone(), first));
         let patience = options.patience;
-        let store = Self { target, pool, groups, maps, lanes, transactions, wakes, listener, patience };
+        let states = States::new(pool.clone(), patience);
+        let store =
+            Self { target, pool, states, groups, maps, lanes, transactions, wakes, listener, patience };
         // Whoever has a store misses no wake from then on.
         tokio::time::timeout(options.patience, listening)
             .await
@@ -247,7 +252,7 @@ impl Store for PostgresStore {
     }
 
     async fn state(&self, address: &EntityAddress) -> Result<Option<State>, Error> {
-        self.patiently().through(|| reads::state(&self.pool, address)).await
+        self.states.get(address).await
     }
 
     async fn timers(&self, shards: &[ShardId], until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error> {

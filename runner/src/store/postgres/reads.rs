@@ -178,15 +178,27 @@ pub(super) async fn watermark(pool: &PgPool, request: Snowflake) -> Result<Water
     Ok(Watermark { stored: last.max(acked).map(Sequence), acked: acked.map(Sequence) })
 }
 
-pub(super) async fn state(pool: &PgPool, of: &EntityAddress) -> Result<Option<State>, Error> {
-    let row: Option<(i64, Vec<u8>)> =
-        sqlx::query_as("SELECT version, value FROM cleat.states WHERE entity_type = $1 AND entity_id = $2")
-            .bind(of.entity_type.as_str())
-            .bind(of.id.as_str())
-            .fetch_optional(pool)
-            .await
-            .map_err(unavailable)?;
-    Ok(row.map(|(version, value)| State { version, value: value.into() }))
+/// The states of entities, in their order.
+pub(super) async fn states(pool: &PgPool, of: &[EntityAddress]) -> Result<Vec<Option<State>>, Error> {
+    let (types, ids): (Vec<_>, Vec<_>) =
+        of.iter().map(|it| (it.entity_type.as_str(), it.id.as_str())).unzip();
+    // A limit is planned for each row by itself: a plain join, planned while the table is small, would read all of it for ever.
+    let rows: Vec<(Option<i64>, Option<Vec<u8>>)> = sqlx::query_as(
+        "SELECT s.version, s.value
+         FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u (entity_type, entity_id, n)
+         LEFT JOIN LATERAL (SELECT s.version, s.value FROM cleat.states s
+           WHERE s.entity_type = u.entity_type AND s.entity_id = u.entity_id LIMIT 1) s ON true
+         ORDER BY u.n",
+    )
+    .bind(types)
+    .bind(ids)
+    .fetch_all(pool)
+    .await
+    .map_err(unavailable)?;
+    let state = |(version, value): (Option<i64>, Option<Vec<u8>>)| {
+        version.zip(value).map(|(version, value)| State { version, value: value.into() })
+    };
+    Ok(rows.into_iter().map(state).collect())
 }
 
 pub(super) async fn timers(
