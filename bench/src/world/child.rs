@@ -21,9 +21,11 @@ pub struct Child {
 }
 
 impl Child {
-    pub(super) fn spawn(program: &Path, arguments: &[&str]) -> Result<Self> {
+    /// Starts one with so many threads for its tasks, if it is made with tokio.
+    pub(super) fn spawn(program: &Path, arguments: &[&str], threads: usize) -> Result<Self> {
         let mut process = process::Command::new(program)
             .args(arguments)
+            .env("TOKIO_WORKER_THREADS", threads.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

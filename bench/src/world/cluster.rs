@@ -52,6 +52,9 @@ pub struct Cluster {
     database: Database,
     database_pid: u32,
     started: usize,
+    /// For the tasks of each node. Nodes share the machine's cores, as pods with limits do, ours and a peer's alike: with more
+    /// threads than cores they take the CPU from each other in the middle of their work.
+    threads: usize,
 }
 
 enum Leases {
@@ -78,8 +81,11 @@ impl Cluster {
                 bail!("it is measured on one node only")
             }
         };
-        let mut cluster = Self { nodes: Vec::new(), system, leases, database, database_pid, started: 0 };
         let nodes = if let Shape::Members(nodes) = shape { nodes } else { 1 };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = (cores / nodes).max(1);
+        let mut cluster =
+            Self { nodes: Vec::new(), system, leases, database, database_pid, started: 0, threads };
         for _ in 0..nodes {
             cluster.add().await?;
         }
@@ -90,12 +96,12 @@ impl Cluster {
     /// Starts one more node.
     pub async fn add(&mut self) -> Result<()> {
         let mut child = match &self.system {
-            System::Cleat => Child::spawn(&std::env::current_exe()?, &[crate::SUBJECT])?,
+            System::Cleat => Child::spawn(&std::env::current_exe()?, &[crate::SUBJECT], self.threads)?,
             System::Cruster(program) | System::Restate { service: program, .. } => {
-                Child::spawn(program, &[])?
+                Child::spawn(program, &[], self.threads)?
             }
             System::Dbos { python, script } => {
-                Child::spawn(python, &[script.to_str().context("its path is no text")?])?
+                Child::spawn(python, &[script.to_str().context("its path is no text")?], self.threads)?
             }
         };
         let leases = match &self.leases {
