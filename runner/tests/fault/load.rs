@@ -14,7 +14,7 @@ use cleat_runner::prelude::Never;
 use cleat_testing::history::{Action, Answer, History, Operation, Seen};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +44,8 @@ struct Shared {
     noted: Mutex<Noted>,
     /// How many operations of each client have succeeded.
     done: watch::Sender<Vec<u64>>,
+    /// Somebody had no answer.
+    failed: Notify,
     stop: CancellationToken,
 }
 
@@ -69,6 +71,7 @@ impl Load {
             messages: AtomicU64::new(0),
             noted: Mutex::default(),
             done: watch::Sender::new(vec![0; usize::try_from(SETTERS + COUNTERS + READERS).unwrap()]),
+            failed: Notify::new(),
             stop: CancellationToken::new(),
         });
         let mut clients = JoinSet::new();
@@ -86,6 +89,12 @@ impl Load {
         let enough = done.wait_for(|done| done.iter().zip(&wanted).all(|(done, wanted)| done >= wanted));
         let waited = tokio::time::timeout(PATIENCE, enough).await.is_ok();
         assert!(waited, "some clients have no answers any more: {:?}", self.shared.done.borrow());
+    }
+
+    /// Waits until somebody has had no answer.
+    pub async fn fails(&self) {
+        let waited = tokio::time::timeout(PATIENCE, self.shared.failed.notified()).await;
+        assert!(waited.is_ok(), "everybody has an answer to everything");
     }
 
     /// Stops the clients: each has the answer to its last question then.
@@ -204,6 +213,7 @@ impl Client {
             }
             Err(error) => {
                 self.shared.noted.lock().unwrap().failures.push(format!("{list}: {error}"));
+                self.shared.failed.notify_one();
                 match error {
                     Error::Entity(error) if error.was_not_run() => Answer::NotRun,
                     _ => Answer::Unknown,
