@@ -182,7 +182,9 @@ fn controllers(
 
 /// Leaves the runners of Clusters alone that are gone, and takes their rights: nothing else tells of those.
 async fn sweep(context: Context, scope: Option<String>, clusters: Known<Cluster>, stop: CancellationToken) {
-    clusters.loaded().await;
+    if stop.run_until_cancelled(clusters.loaded()).await.is_none() {
+        return;
+    }
     // Clusters may have gone before this process began.
     let mut stale = true;
     let mut ticks = tokio::time::interval(SWEEP);
