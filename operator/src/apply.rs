@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -90,5 +90,22 @@ where
         Err(source) => {
             Err(source).asked(|| format!("take the status of {} {namespace}/{name}", K::kind(&())))
         }
+    }
+}
+
+/// Deletes an object, and what it owns behind it, unless it is gone or its name another's by now.
+///
+/// # Errors
+/// That of the API server.
+pub async fn delete<K>(client: &Client, object: &K) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+    let api: Api<K> = Api::namespaced(client.clone(), &namespace);
+    let preconditions = Preconditions { uid: object.uid(), resource_version: None };
+    match api.delete(&name, &DeleteParams::background().preconditions(preconditions)).await {
+        Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => Ok(()),
+        deleted => deleted.map(drop).asked(|| format!("delete {} {namespace}/{name}", K::kind(&()))),
     }
 }

@@ -70,6 +70,11 @@ impl Reconcile for Clusters {
             Err(invalid) => return self.refuse(cluster, &invalid).await,
         };
         let before = observe::before(&self.context.client, cluster, &groups).await?;
+        // Taken over, they would be rolled, one pod after the other, while the runners of the earlier Cluster go on: for those the
+        // new ones are strangers, and both sides would claim the same shards.
+        for deployment in &before.left {
+            apply::delete(&self.context.client, deployment).await?;
+        }
         let now = Timestamp::now();
         let wanted = cluster.annotations().get(annotation::ROTATE);
         let (credential, rotation) =

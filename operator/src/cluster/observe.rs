@@ -19,6 +19,8 @@ use crate::names::{self, RUNNER, label};
 pub struct Before {
     /// The Deployments that are there.
     pub deployments: Vec<Deployment>,
+    /// Deployments that an earlier Cluster of the same name has left.
+    pub left: Vec<Deployment>,
     /// The credential that is there.
     pub credential: Option<Credential>,
     /// What is wrong with the Secrets of databases: reason and message.
@@ -55,11 +57,12 @@ pub async fn before(client: &Client, cluster: &Cluster, groups: &[Group]) -> Res
         let found = found.asked(|| format!("show Secret {namespace}/{}", wanted.secret_ref.name))?;
         database = database.or_else(|| judge(&wanted, found.as_ref()));
     }
-    Ok(Before {
-        deployments: deployments(client, cluster).await?,
-        credential: credential.as_ref().and_then(Credential::of),
-        database,
-    })
+    let is_ours = |deployment: &Deployment| {
+        let controller = deployment.owner_references().iter().find(|owner| owner.controller == Some(true));
+        controller.is_some_and(|owner| Some(&owner.uid) == cluster.uid().as_ref())
+    };
+    let (deployments, left) = deployments(client, cluster).await?.into_iter().partition(is_ours);
+    Ok(Before { deployments, left, credential: credential.as_ref().and_then(Credential::of), database })
 }
 
 /// What is wrong with the Secret of a database.

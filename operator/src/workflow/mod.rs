@@ -22,7 +22,7 @@ use cleat_crds::{Cluster, Workflow};
 use cleat_proto::v1::tell_execution_request::{Cancel, Resume, Signal, Suspend, What};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tonic::Code;
@@ -205,12 +205,7 @@ impl Workflows {
         if !left.is_zero() {
             return Ok(Next::After(left));
         }
-        let preconditions = Preconditions { uid: workflow.uid(), resource_version: None };
-        let delete = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.api(workflow).delete(&workflow.name_any(), &delete).await {
-            Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => {}
-            deleted => drop(deleted.asked(|| format!("delete Workflow {}", workflow.name_any()))?),
-        }
+        apply::delete(&self.context.client, workflow).await?;
         Ok(Next::Change)
     }
 

@@ -64,6 +64,30 @@ async fn a_cluster_gets_everything_that_it_needs_and_takes_it_along() {
 }
 
 #[tokio::test]
+async fn what_an_earlier_cluster_of_the_same_name_has_left_is_replaced() {
+    let rig = Rig::new().await;
+    let labels = json!({"cleat.dev/cluster": "default", "app.kubernetes.io/managed-by": "cleat-operator"});
+    let earlier = json!({"apiVersion": "cleat.dev/v1alpha1", "kind": "Cluster", "name": "default", "uid": "earlier", "controller": true});
+    let pods = json!({"app": "runner"});
+    let left: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": "default-runner", "labels": labels, "ownerReferences": [earlier]},
+        "spec": {
+            "selector": {"matchLabels": pods},
+            "template": {"metadata": {"labels": pods}, "spec": {"containers": [{"name": "runner", "image": "old"}]}},
+        },
+    }))
+    .unwrap();
+    let left = rig.api::<Deployment>().create(&PostParams::default(), &left).await.unwrap();
+    let cluster = rig.cluster(2).await;
+    let owner = |one: &Deployment| Some(one.owner_references().first()?.uid.clone());
+    let ours = cluster.uid();
+    let replaced = move |one: &Deployment| (owner(one) == ours).then(|| one.uid());
+    let now = rig.until("default-runner", "is built anew", replaced).await;
+    assert_ne!(now, left.uid(), "its pods would go on serving the earlier Cluster");
+    rig.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_said_and_heals() {
     let rig = Rig::new().await;
     let spec = json!({"replicas": 1, "shards": 2, "database": {"secretRef": {"name": "db", "key": "url"}}});

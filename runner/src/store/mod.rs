@@ -59,7 +59,10 @@ pub trait Store: Send + Sync + 'static {
     /// Leases a machine number for ids, or prolongs the lease that this instance has.
     async fn lease_machine(&self) -> Result<Span, Error>;
 
-    /// The newest epoch of every shard of a group.
+    /// The newest epoch of every shard of a group: what to ask before shards are claimed.
+    ///
+    /// # Errors
+    /// [`Error::DatabaseInUse`] if another Cluster has the database by now. Its shards are not for us to claim.
     async fn holdings(&self, group: &GroupName) -> Result<Vec<Holding>, Error>;
 
     /// Claims shards, each for the epoch that its fence names.

@@ -48,6 +48,31 @@ async fn a_namespace_with_running_workflows_is_deleted() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_applied_again_replaces_the_runners_that_were_left() -> Result<()> {
+    let turn = Turn::take("a_cluster_that_is_applied_again_replaces_the_runners_that_were_left").await?;
+    let shop = Shop::open(turn.world, "orphans", 2).await?;
+    let gateway = shop.gateway().await?;
+    gateway.call("inventory/apples", "restock", &json!({ "count": 10 }), None).await?;
+    let before = shop.runners().await?;
+    // The garbage collector may be as late as this: nobody tells the runners to end.
+    let uid = shop.run("get ccl default -o jsonpath={.metadata.uid}").await?;
+    shop.run("delete ccl default --cascade=orphan --timeout=60s").await?;
+    shop.declare(2).await?;
+    shop.run(&format!("annotate ccl default cleat.dev/adopt-database={uid}")).await?;
+    turn.tell(format_args!("ready again after {:.1} s", shop.ready().await?.as_secs_f64()));
+    let gateway = shop.gateway().await?;
+    ensure!(shop.stock(&gateway).await? == 10, "the database is the same");
+    e2e::within(PATIENCE, "the runners of the earlier Cluster stay", || async {
+        let now = shop.runners().await?;
+        Ok((now.len() == 2 && !now.iter().any(|runner| before.contains(runner))).then_some(()))
+    })
+    .await?;
+    shop.close().await?;
+    turn.passed();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn everything_is_deleted_and_applied_again_and_leaves_nothing_behind() -> Result<()> {
     let turn = Turn::take("everything_is_deleted_and_applied_again_and_leaves_nothing_behind").await?;
     let shop = Shop::open(turn.world, "again", 2).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use super::world::*;
-use crate::shard::ShardId;
+use crate::shard::{GroupName, ShardId};
 use crate::store::{Change, Committed, LaneOptions, Progress, Retention, Wake, Write};
 
 /// What a loaded machine may take; passing cases never wait that long.
@@ -153,13 +153,20 @@ pub async fn a_database_is_taken_over_from_the_cluster_that_is_named<D: Database
     };
     let first = world.owner("a").await;
     first.apply("x", vec![state("x", 0, "v")]).await;
-    let _first = world.database.open(named("b", "uid-1", "uid-0")).await.unwrap();
+    let first = world.database.open(named("b", "uid-1", "uid-0")).await.unwrap();
+    first.holdings(&GroupName::default()).await.unwrap();
     let refused = world.database.open(named("c", "uid-2", "uid-3")).await.map(|_| ()).unwrap_err();
     assert!(refused.to_string().contains("cleat.dev/adopt-database=uid-1"), "{refused}");
     let _heir = world.database.open(named("d", "uid-2", "uid-1")).await.unwrap();
     // It stays so, and the one before does not come back.
     let _again = world.database.open(named("e", "uid-2", "uid-1")).await.unwrap();
     let refused = world.database.open(named("f", "uid-1", "uid-0")).await.map(|_| ()).unwrap_err();
+    assert!(
+        matches!(&refused, crate::store::Error::DatabaseInUse { owner } if owner == "uid-2"),
+        "{refused:?}"
+    );
+    // Whoever had it open does not fight for its shards.
+    let refused = first.holdings(&GroupName::default()).await.unwrap_err();
     assert!(
         matches!(&refused, crate::store::Error::DatabaseInUse { owner } if owner == "uid-2"),
         "{refused:?}"

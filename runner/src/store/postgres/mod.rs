@@ -102,6 +102,8 @@ const RETURN: Duration = Duration::from_secs(5);
 /// A store on PostgreSQL.
 pub struct PostgresStore {
     target: Target,
+    /// Whose database it was when it was opened.
+    cluster: Option<String>,
     pool: PgPool,
     states: Arc<States>,
     groups: Arc<Groups>,
@@ -146,10 +148,21 @@ impl PostgresStore {
         let (wakes, _) = broadcast::channel(1024);
         let (first, listening) = oneshot::channel();
         let listener = tokio::spawn(listen::run(target.clone(), Arc::clone(&groups), wakes.clone(), first));
-        let patience = options.patience;
+        let (cluster, patience) = (options.cluster, options.patience);
         let states = States::new(pool.clone(), patience);
-        let store =
-            Self { target, pool, states, groups, maps, lanes, transactions, wakes, listener, patience };
+        let store = Self {
+            target,
+            cluster,
+            pool,
+            states,
+            groups,
+            maps,
+            lanes,
+            transactions,
+            wakes,
+            listener,
+            patience,
+        };
         // Whoever has a store misses no wake from then on.
         tokio::time::timeout(options.patience, listening)
             .await
@@ -200,7 +213,7 @@ impl Store for PostgresStore {
 
     async fn holdings(&self, group: &GroupName) -> Result<Vec<Holding>, Error> {
         let group = self.groups.get(group)?;
-        self.patiently().through(|| reads::holdings(&self.pool, group)).await
+        self.patiently().through(|| reads::holdings(&self.pool, self.cluster.as_deref(), group)).await
     }
 
     async fn claim(&self, fences: &[Fence]) -> Result<Vec<Result<(), Error>>, Error> {

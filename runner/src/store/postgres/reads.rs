@@ -17,7 +17,21 @@ use crate::shard::{Epoch, Fence, GroupName, Instance, ShardId};
 use crate::store::row::Extra;
 use crate::store::{DeadLetter, Error, Holding, Message, Page, Progress, State, Stored, Timer, Watermark};
 
-pub(super) async fn holdings(pool: &PgPool, group: &Group) -> Result<Vec<Holding>, Error> {
+/// The shards of a group, unless the database has become that of another Cluster.
+pub(super) async fn holdings(
+    pool: &PgPool,
+    cluster: Option<&str>,
+    group: &Group,
+) -> Result<Vec<Holding>, Error> {
+    let other: Option<String> =
+        sqlx::query_scalar("SELECT value FROM cleat.facts WHERE name = 'cluster' AND value <> $1")
+            .bind(cluster)
+            .fetch_optional(pool)
+            .await
+            .map_err(unavailable)?;
+    if let Some(owner) = other {
+        return Err(Error::DatabaseInUse { owner });
+    }
     let rows: Vec<(i32, i64, String)> =
         sqlx::query_as("SELECT shard, epoch, instance FROM cleat.shards WHERE grp = $1 ORDER BY shard")
             .bind(group.number)

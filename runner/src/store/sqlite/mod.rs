@@ -54,6 +54,8 @@ const OPENING: Duration = Duration::from_secs(10);
 /// A [`Store`] in a file or in memory.
 pub struct SqliteStore {
     instance: Instance,
+    /// Whose database it was when it was opened.
+    cluster: Option<String>,
     maps: Vec<ShardMap>,
     groups: HashMap<GroupName, Group>,
     place: Arc<Place>,
@@ -93,7 +95,16 @@ impl SqliteStore {
             groups: groups.clone(),
         };
         let lanes = Lanes::start(vec![committer], options.lanes, options.metrics);
-        Ok(Self { instance: options.instance, maps, groups, place, pool, transactions, lanes })
+        Ok(Self {
+            instance: options.instance,
+            cluster: options.cluster,
+            maps,
+            groups,
+            place,
+            pool,
+            transactions,
+            lanes,
+        })
     }
 
     fn group(&self, name: &GroupName) -> Result<&Group, Error> {
@@ -174,6 +185,7 @@ impl Store for SqliteStore {
 
     async fn holdings(&self, group: &GroupName) -> Result<Vec<Holding>, Error> {
         let mut reader = self.reader().await?;
+        schema::still_belongs(&mut reader.connection, self.cluster.as_deref()).await?;
         ownership::holdings(&mut reader.connection, self.group(group)?).await
     }
 

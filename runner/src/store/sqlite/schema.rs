@@ -56,6 +56,16 @@ pub(super) async fn belong(
     if owner == cluster { Ok(()) } else { Err(Error::DatabaseInUse { owner }) }
 }
 
+/// Finds out whether the database has become somebody else's.
+pub(super) async fn still_belongs(
+    connection: &mut SqliteConnection,
+    cluster: Option<&str>,
+) -> Result<(), Error> {
+    let select = "SELECT value FROM cleat_facts WHERE name = 'cluster' AND value <> ?";
+    let other = sqlx::query_scalar(select).bind(cluster).fetch_optional(connection).await.map_err(convert)?;
+    other.map_or(Ok(()), |owner| Err(Error::DatabaseInUse { owner }))
+}
+
 /// Makes sure that a group is there, with all its shards.
 pub(super) async fn ensure_group(
     connection: &mut SqliteConnection,
