@@ -10,7 +10,7 @@ use e2e::ControlPlane;
 use futures::{StreamExt, TryStreamExt};
 use hdrhistogram::Histogram;
 use http::Request;
-use http_body_util::BodyExt;
+use http_body_util::{BodyDataStream, BodyExt};
 use kube::Client;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -205,20 +205,43 @@ async fn all_have(watchers: &mut [watch::Receiver<usize>], count: usize) -> Resu
     Ok(())
 }
 
-/// A watch of all objects, and how many events it has brought.
+/// A watch of all objects, and how many events it has brought. A server may end the watch of somebody who is slow to read; then, as
+/// any client would, it goes on after the last event.
 async fn watch_from(client: &Client, version: &str) -> Result<watch::Receiver<usize>> {
-    let path = format!("{COLLECTION}?watch=true&resourceVersion={version}&timeoutSeconds=1800");
-    let response = client.send(Request::get(path).body(Body::empty())?).await?;
-    ensure!(response.status().is_success(), "a watch was refused: {}", response.status());
     let (told, seen) = watch::channel(0);
-    let mut body = response.into_body().into_data_stream();
+    let (client, mut version) = (client.clone(), version.to_owned());
+    let mut events = open_watch(&client, &version).await?;
     tokio::spawn(async move {
-        while let Some(Ok(piece)) = body.next().await {
-            let lines = piece.iter().filter(|byte| **byte == b'\n').count();
-            told.send_modify(|count| *count += lines);
+        loop {
+            let (mut line, mut last) = (Vec::new(), Vec::new());
+            while let Some(Ok(piece)) = events.next().await {
+                for part in piece.split_inclusive(|byte| *byte == b'\n') {
+                    line.extend_from_slice(part);
+                    if part.ends_with(b"\n") {
+                        std::mem::swap(&mut line, &mut last);
+                        line.clear();
+                        told.send_modify(|count| *count += 1);
+                    }
+                }
+            }
+            if let Ok(event) = serde_json::from_slice::<Value>(&last) {
+                version =
+                    event["object"]["metadata"]["resourceVersion"].as_str().unwrap_or(&version).to_owned();
+            }
+            match open_watch(&client, &version).await {
+                Ok(next) => events = next,
+                Err(error) => return eprintln!("  a watch has ended and does not go on: {error:#}"),
+            }
         }
     });
     Ok(seen)
+}
+
+async fn open_watch(client: &Client, version: &str) -> Result<BodyDataStream<Body>> {
+    let path = format!("{COLLECTION}?watch=true&resourceVersion={version}&timeoutSeconds=1800");
+    let response = client.send(Request::get(path).body(Body::empty())?).await?;
+    ensure!(response.status().is_success(), "a watch was refused: {}", response.status());
+    Ok(response.into_body().into_data_stream())
 }
 
 async fn pages(client: Client) -> Result<()> {
