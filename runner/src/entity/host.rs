@@ -2,17 +2,18 @@
 
 mod admission;
 mod census;
+mod serving;
 mod work;
 
-use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::serving::Serving;
 use super::home::{Home, Routing};
 use super::job::{Answer, Delivered, ReplyTo, Request};
 use super::registry::Registry;
@@ -90,7 +91,7 @@ pub(super) struct Inner {
     pub(super) registry: Registry,
     pub(super) options: Options,
     ids: Arc<Generator>,
-    shards: RwLock<HashMap<ShardId, Arc<Shard>>>,
+    shards: Serving,
     lost: broadcast::Sender<Fence>,
     hint: OnceLock<Hint>,
     stop: CancellationToken,
@@ -105,11 +106,11 @@ impl Host {
     /// A host without any shards. It listens for wakes of the store until it is stopped.
     pub fn new(store: Arc<dyn Store>, ids: Arc<Generator>, options: Options) -> Self {
         let inner = Arc::new(Inner {
+            shards: Serving::new(store.maps()),
             store,
             registry: Registry::new(),
             options,
             ids,
-            shards: RwLock::default(),
             lost: broadcast::channel(1024).0,
             hint: OnceLock::new(),
             stop: CancellationToken::new(),
@@ -259,24 +260,21 @@ impl Host {
             futures::future::join_all(shards.iter().map(|shard| shard.close(Duration::ZERO))).await;
             return Err(error);
         }
-        let mut serving = self.0.shards.write().unwrap_or_else(PoisonError::into_inner);
-        for shard in shards {
-            serving.insert(shard.fence.shard.clone(), shard);
-        }
+        shards.into_iter().for_each(|shard| self.0.shards.put(shard));
         Ok(())
     }
 
     /// Stops serving a shard: nothing new is started, and what runs has until the deadline. Afterwards nothing of it runs or
     /// writes here any more.
     pub async fn close(&self, shard: &ShardId, deadline: Duration) {
-        if let Some(shard) = self.0.take(shard) {
+        if let Some(shard) = self.0.shards.take(shard) {
             shard.close(deadline).await;
         }
     }
 
     /// Stops serving a shard at once, because somebody else owns it.
     pub fn discard(&self, shard: &ShardId) {
-        if let Some(shard) = self.0.take(shard) {
+        if let Some(shard) = self.0.shards.take(shard) {
             shard.discard();
         }
     }
@@ -359,10 +357,7 @@ impl Host {
     /// Stops serving everything, shards side by side. Can be called any number of times.
     pub async fn shutdown(&self, deadline: Duration) {
         self.0.stop.cancel();
-        let shards: Vec<_> = {
-            let mut serving = self.0.shards.write().unwrap_or_else(PoisonError::into_inner);
-            serving.drain().map(|(_, shard)| shard).collect()
-        };
+        let shards = self.0.shards.take_all();
         futures::future::join_all(shards.iter().map(|shard| shard.close(deadline))).await;
         self.0.tasks.close();
         self.0.tasks.wait().await;
@@ -394,11 +389,7 @@ impl Inner {
     }
 
     fn shard(&self, id: &ShardId) -> Option<Arc<Shard>> {
-        self.shards.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
-    }
-
-    fn take(&self, id: &ShardId) -> Option<Arc<Shard>> {
-        self.shards.write().unwrap_or_else(PoisonError::into_inner).remove(id)
+        self.shards.get(id)
     }
 
     /// The shard of a request, if it is served here.
@@ -410,15 +401,12 @@ impl Inner {
     }
 
     fn all_shards(&self) -> Vec<Arc<Shard>> {
-        self.shards.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.shards.all()
     }
 
     /// A write was refused: the shard belongs to somebody else.
     pub(super) fn lose(&self, fence: &Fence) {
-        let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
-        let ours = shards.get(&fence.shard).is_some_and(|shard| shard.fence == *fence);
-        let Some(shard) = ours.then(|| shards.remove(&fence.shard)).flatten() else { return };
-        drop(shards);
+        let Some(shard) = self.shards.take_under(fence) else { return };
         tracing::warn!(shard = %fence.shard, epoch = %fence.epoch, "fenced: the shard has a newer owner");
         shard.discard();
         // Whoever watches ownership is told; in a single process nobody is.

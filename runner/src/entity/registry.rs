@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
@@ -55,15 +56,20 @@ fn paces(definition: &Definition) -> HashMap<String, Pace> {
     volatile.map(|(name, _)| (name.clone(), Pace::default())).collect()
 }
 
+type Kinds = HashMap<EntityType, Arc<Kind>>;
+
 /// All registered types.
 pub(super) struct Registry {
-    kinds: RwLock<HashMap<EntityType, Arc<Kind>>>,
+    /// Looked at on every call, so looking writes nothing that other threads read.
+    kinds: ArcSwap<Kinds>,
+    /// Held by whoever makes the next version of them.
+    changing: Mutex<()>,
     events: broadcast::Sender<RegistrationEvent>,
 }
 
 impl Registry {
     pub(super) fn new() -> Self {
-        Self { kinds: RwLock::default(), events: broadcast::channel(256).0 }
+        Self { kinds: ArcSwap::default(), changing: Mutex::default(), events: broadcast::channel(256).0 }
     }
 
     /// Adds a type, or replaces it: instances that are in memory end what they are doing, and go on as the new one says.
@@ -78,7 +84,8 @@ impl Registry {
             definition.check_name()?;
         }
         let entity_type = definition.entity_type.clone();
-        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = Kinds::clone(&self.kinds.load());
         let concurrency = definition.concurrency.unwrap_or(options.concurrency);
         let kind = Kind {
             metrics: options.metrics.as_ref().map(|metrics| metrics.of(definition)),
@@ -93,7 +100,8 @@ impl Registry {
             entity,
         };
         let earlier = kinds.insert(entity_type.clone(), Arc::new(kind));
-        drop(kinds);
+        self.kinds.store(Arc::new(kinds));
+        drop(changing);
         // After the new one is there: instances that notice look for it.
         if let Some(earlier) = earlier {
             earlier.replaced.cancel();
@@ -104,7 +112,11 @@ impl Registry {
 
     /// Forgets a type. Messages for it wait until it is registered again, though not for ever. Whether it was there.
     pub(super) fn unregister(&self, entity_type: &EntityType) -> bool {
-        let removed = self.kinds.write().unwrap_or_else(PoisonError::into_inner).remove(entity_type);
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = Kinds::clone(&self.kinds.load());
+        let removed = kinds.remove(entity_type);
+        self.kinds.store(Arc::new(kinds));
+        drop(changing);
         if let Some(removed) = &removed {
             removed.replaced.cancel();
         }
@@ -117,12 +129,12 @@ impl Registry {
 
     /// Takes a short look at a type.
     pub(super) fn look<T>(&self, entity_type: &EntityType, look: impl FnOnce(&Arc<Kind>) -> T) -> Option<T> {
-        self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).map(look)
+        self.kinds.load().get(entity_type).map(look)
     }
 
     /// All of them, by name.
     pub(super) fn all(&self) -> Vec<Arc<Kind>> {
-        let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+        let kinds = self.kinds.load();
         let mut all: Vec<_> = kinds.values().cloned().collect();
         all.sort_by(|a, b| a.definition().entity_type.cmp(&b.definition().entity_type));
         all

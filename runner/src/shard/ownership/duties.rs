@@ -281,13 +281,7 @@ impl Running {
                 (shard.clone(), location)
             })
             .collect();
-        self.shared.locations.send_if_modified(|current| {
-            let changed = **current != locations;
-            if changed {
-                *current = Arc::new(locations);
-            }
-            changed
-        });
+        self.shared.locations.set(locations);
         for phase in ["elsewhere", "claiming", "opening", "serving", "handing_over", "freeing", "detached"] {
             let count = self.book.iter().filter(|(_, entry)| entry.phase.as_str() == phase).count();
             let gauge = self.parts.metrics.shards.with_label_values(&[phase]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::location::{Location, Locations};
+use super::location::{Location, Whereabouts};
 use super::proof::Question;
 use crate::lease::{Moment, Standing};
 use crate::shard::{Fence, Instance, ShardId};
@@ -83,7 +83,7 @@ pub(super) struct Shared {
     pub(super) standing: Standing,
     /// Whether the watch is current: a runner that hears nothing cannot know that its Lease is gone.
     pub(super) hears: AtomicBool,
-    pub(super) locations: watch::Sender<Arc<Locations>>,
+    pub(super) locations: Whereabouts,
     /// From when on earlier owners of the shards that were claimed here run nothing any more.
     pub(super) quiet: Mutex<HashMap<ShardId, Moment>>,
     pub(super) status: watch::Sender<Status>,
@@ -112,7 +112,7 @@ impl Handle {
 
     /// Where a shard is. Cheap enough for every call.
     pub fn locate(&self, shard: &ShardId) -> Location {
-        self.shared.locations.borrow().get(shard).clone()
+        self.shared.locations.now().get(shard).clone()
     }
 
     /// Waits until a shard is not any more where the caller has seen it, and says where it is then.
@@ -120,13 +120,10 @@ impl Handle {
     /// # Errors
     /// [`Stopped`] if the service has ended.
     pub async fn changed(&self, shard: &ShardId, seen: &Location) -> Result<Location, Stopped> {
-        let mut locations = self.shared.locations.subscribe();
         let mut status = self.shared.status.subscribe();
         tokio::select! {
             biased;
-            moved = locations.wait_for(|locations| locations.get(shard) != seen) => {
-                moved.map(|locations| locations.get(shard).clone()).map_err(|_| Stopped)
-            }
+            location = self.shared.locations.moved(shard, seen) => Ok(location),
             _ = status.wait_for(|status| status.stage == Stage::Stopped) => Err(Stopped),
         }
     }
@@ -134,7 +131,7 @@ impl Handle {
     /// Whether an answer from memory under this fence may go out unchecked right now. Ask when the request comes and again before
     /// the answer goes out. If not, [`confirm`](Self::confirm).
     pub fn stands(&self, fence: &Fence) -> bool {
-        let here = match self.shared.locations.borrow().get(&fence.shard) {
+        let here = match self.shared.locations.now().get(&fence.shard) {
             Location::Here(current) => current == fence,
             Location::There(_) | Location::Nowhere => false,
         };

@@ -1,5 +1,10 @@
 //! Where shards are.
 
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use tokio::sync::watch;
+
 use crate::shard::{Fence, GroupName, ShardId};
 use crate::transport::Holder;
 
@@ -39,5 +44,40 @@ impl FromIterator<(ShardId, Location)> for Locations {
             }
         }
         Self { groups }
+    }
+}
+
+/// Where all shards are now. Every call looks at it, so looking writes nothing that other threads read.
+#[derive(Debug, Default)]
+pub(super) struct Whereabouts {
+    now: ArcSwap<Locations>,
+    changes: watch::Sender<()>,
+}
+
+impl Whereabouts {
+    pub(super) fn now(&self) -> Guard<Arc<Locations>> {
+        self.now.load()
+    }
+
+    /// There is one who says so.
+    pub(super) fn set(&self, locations: Locations) {
+        if **self.now.load() != locations {
+            self.now.store(Arc::new(locations));
+            self.changes.send_replace(());
+        }
+    }
+
+    /// Waits until a shard is somewhere else than it was seen.
+    pub(super) async fn moved(&self, shard: &ShardId, seen: &Location) -> Location {
+        // Before the look, so that no change falls between it and the wait.
+        let mut changes = self.changes.subscribe();
+        loop {
+            let location = self.now().get(shard).clone();
+            if location != *seen {
+                return location;
+            }
+            // The sender is here, so the channel is open.
+            let _ = changes.changed().await;
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::claim::Door;
 use super::epochs::Epochs;
 use super::handle::{Command, Handle, Shared, Stage, Status};
 use super::host::Host;
-use super::location::Locations;
+use super::location::{Locations, Whereabouts};
 use super::lock::Keeper;
 use super::metrics::Metrics;
 use super::options::Options;
@@ -59,7 +59,7 @@ impl Service {
             me: parts.epochs.instance().clone(),
             standing: Standing::new(Arc::clone(&parts.clock), options.timing),
             hears: AtomicBool::new(false),
-            locations: watch::Sender::default(),
+            locations: Whereabouts::default(),
             quiet: std::sync::Mutex::default(),
             status: watch::Sender::default(),
             commands: command,
@@ -250,7 +250,7 @@ impl Running {
             tracing::warn!(shard = %fence.shard, "a shard could not be handed over in time");
             self.let_go(&fence, "overdue");
         }
-        self.shared.locations.send_replace(Arc::new(Locations::default()));
+        self.shared.locations.set(Locations::default());
         self.tasks.shutdown().await;
         if let Some(lock) = self.keeper.lock() {
             let release =
