@@ -169,18 +169,23 @@ async fn a_transaction_that_is_cut_at_commit_is_told_as_it_was() {
     let store = open(&proxy.url, "cut").await;
     claim(&store, 1, 1).await;
     let mut expected = 0;
+    let run = id();
     for (round, how) in [Proxy::BEFORE, Proxy::AFTER, Proxy::AFTER, Proxy::BEFORE].into_iter().enumerate() {
-        let transaction = begun(&store, i64::try_from(round).unwrap()).await;
-        proxy.cut.store(how, Ordering::SeqCst);
-        let answer = transaction.commit(write(1, 1, round)).await;
-        if how == Proxy::AFTER {
-            assert_eq!(answer.unwrap(), Committed::Applied);
-            expected += 1;
-        } else {
-            assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
+        // What goes before COMMIT, and what goes with it in one message.
+        for write in [write(1, 1, round), note(&fence(1, 1), run, expected / 2)] {
+            let transaction = begun(&store, expected).await;
+            proxy.cut.store(how, Ordering::SeqCst);
+            let answer = transaction.commit(write).await;
+            if how == Proxy::AFTER {
+                assert_eq!(answer.unwrap(), Committed::Applied);
+                expected += 1;
+            } else {
+                assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
+            }
+            assert_eq!(entries(&url).await, expected);
+            let stored = "SELECT (SELECT count(*) FROM cleat.states) + (SELECT count(*) FROM cleat.journal)";
+            assert_eq!(number(&url, stored).await, expected);
         }
-        assert_eq!(entries(&url).await, expected);
-        assert_eq!(number(&url, "SELECT count(*) FROM cleat.states").await, expected);
     }
 }
 
@@ -192,20 +197,24 @@ async fn a_transaction_that_was_cut_at_commit_is_told_as_it_was_though_another_s
     for (round, how) in [Proxy::BEFORE, Proxy::AFTER].into_iter().enumerate() {
         let proxy = Proxy::start(&url).await;
         let old = open(&proxy.url, &format!("old {round}")).await;
-        let epoch = i64::try_from(round).unwrap() * 2 + 1;
-        claim(&old, 1, epoch).await;
-        let transaction = begun(&old, epoch).await;
-        proxy.cut.store(how, Ordering::SeqCst);
-        let committing = tokio::spawn(transaction.commit(write(1, epoch, round)));
-        while proxy.cut.load(Ordering::SeqCst) != Proxy::NEVER {
-            tokio::task::yield_now().await;
+        for (turn, entry) in (0..).zip([false, true]) {
+            let epoch = i64::try_from(round).unwrap() * 4 + turn * 2 + 1;
+            claim(&old, 1, epoch).await;
+            let before = entries(&url).await;
+            let transaction = begun(&old, epoch).await;
+            proxy.cut.store(how, Ordering::SeqCst);
+            let write = if entry { note(&fence(1, epoch), id(), 0) } else { write(1, epoch, round) };
+            let committing = tokio::spawn(transaction.commit(write));
+            while proxy.cut.load(Ordering::SeqCst) != Proxy::NEVER {
+                tokio::task::yield_now().await;
+            }
+            claim(&new, 1, epoch + 1).await;
+            let seen = entries(&url).await;
+            let answer = committing.await.unwrap();
+            assert_eq!(answer.is_ok(), how == Proxy::AFTER, "{answer:?}");
+            assert_eq!(seen - before, i64::from(how == Proxy::AFTER));
+            assert_eq!(entries(&url).await, seen, "nothing came after the claim");
         }
-        claim(&new, 1, epoch + 1).await;
-        let seen = entries(&url).await;
-        let answer = committing.await.unwrap();
-        assert_eq!(answer.is_ok(), how == Proxy::AFTER, "{answer:?}");
-        assert_eq!(seen, i64::from(how == Proxy::AFTER));
-        assert_eq!(entries(&url).await, seen, "nothing came after the claim");
     }
 }
 
@@ -308,6 +317,34 @@ async fn one_entry_of_a_journal_commits_with_the_statements_where_the_journal_en
     let answer = fallen.commit(note(&fence, run, 2)).await;
     assert!(matches!(answer, Err(Error::Fenced { .. })), "{answer:?}");
     assert_eq!((entries(&url).await, number(&url, noted).await), (2, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_entry_is_the_same_whatever_its_user_set_and_however_long_it_is() {
+    let url = database().await;
+    ledger(&url).await;
+    let store = open(&url, "o'ne \\ two").await;
+    let other = open(&url, "three").await;
+    claim(&store, 1, 1).await;
+    claim(&other, 2, 1).await;
+    let set = "SET standard_conforming_strings = off; SET search_path = public; SET bytea_output = 'escape'";
+    let mut place = 0;
+    for (store, fence) in [(&store, fence(1, 1)), (&other, fence(2, 1))] {
+        for length in [0, 1, 255, 8192, 8193, 1 << 20] {
+            let run = id();
+            let entry: Bytes = (0..length).map(|n| u8::try_from(n % 256).unwrap()).collect();
+            let mut transaction = begun(store, place).await;
+            sqlx::raw_sql(set).execute(transaction.postgres().unwrap()).await.unwrap();
+            let changes = vec![Change::Journal { run, from: 0, entries: vec![entry.clone()] }];
+            let write = Write { fence: fence.clone(), changes };
+            assert_eq!(transaction.commit(write).await.unwrap(), Committed::Applied);
+            place += 1;
+            let stored = sqlx::query_scalar("SELECT entry FROM cleat.journal WHERE run = $1").bind(run.get());
+            let stored: Vec<u8> = stored.fetch_one(&mut connect(&url).await).await.unwrap();
+            assert!(stored == entry, "{length}");
+        }
+    }
+    assert_eq!(entries(&url).await, place);
 }
 
 #[tokio::test(flavor = "multi_thread")]

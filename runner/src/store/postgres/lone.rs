@@ -83,6 +83,9 @@ impl<'a> Lone<'a> {
     }
 }
 
+/// The longest entry that goes into the text of a statement. Longer ones travel as they are, by a message of their own.
+const LONGEST: usize = 8192;
+
 /// The only entry of a write, as parameters.
 pub(super) struct Entry<'a> {
     fence: &'a Fence,
@@ -103,31 +106,42 @@ impl<'a> Entry<'a> {
         Some(Self { fence: &write.fence, group, generation, run: run.get(), place: *from, entry })
     }
 
-    /// Stores it in the transaction that was begun. None if that was not to be: the fence has fallen, the transaction is another one,
-    /// or the journal does not end there.
-    pub(super) async fn insert(
-        self,
-        identity: &Identity,
-        connection: &mut PgConnection,
-    ) -> Result<Option<Transaction>, sqlx::Error> {
-        let number: Option<i64> = sqlx::query_scalar(
-            "INSERT INTO cleat.journal (run, seq, epoch, entry)
-             SELECT $7::bigint, $8::bigint, $6, $9::bytea
-             WHERE cleat.stands($1, $2, $3, $4, $5, $6) AND current_setting('cleat.transaction', true) = 'open'
-               AND ($8::bigint = 0 OR EXISTS (SELECT 1 FROM cleat.journal WHERE run = $7::bigint AND seq = $8::bigint - 1))
-             ON CONFLICT (run, seq) DO NOTHING RETURNING pg_current_xact_id()::text::bigint",
-        )
-        .bind(identity.lock)
-        .bind(identity.instance.as_str())
-        .bind(self.group)
-        .bind(i32::from(self.fence.shard.id))
-        .bind(self.generation)
-        .bind(self.fence.epoch.get())
-        .bind(self.run)
-        .bind(self.place)
-        .bind(self.entry)
-        .fetch_optional(connection)
-        .await?;
-        Ok(number.map(Transaction))
+    /// The statement that stores it in the transaction that was begun, or fails: the fence has fallen, the transaction is another one,
+    /// or the journal does not end there. None if it does not fit into the text of a statement.
+    ///
+    /// Nothing in it depends on what the user may have set: neither the search path nor how strings are read.
+    pub(super) fn statement(&self, identity: &Identity) -> Option<String> {
+        let instance = identity.instance.as_str();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+        if self.entry.len() > LONGEST || !instance.bytes().all(plain) {
+            return None;
+        }
+        let mut entry = String::with_capacity(self.entry.len() * 2);
+        for byte in self.entry {
+            entry.extend(
+                [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
+            );
+        }
+        Some(format!(
+            "SELECT cleat.enter({}, '{instance}', {}::smallint, {}, {}, {}, {}, {}, pg_catalog.decode('{entry}', 'hex'))",
+            identity.lock,
+            self.group,
+            self.fence.shard.id,
+            self.generation,
+            self.fence.epoch.get(),
+            self.run,
+            self.place,
+        ))
+    }
+
+    /// Whether it is there, written by this owner of the shard.
+    pub(super) async fn is_there(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        let epoch: Option<i64> =
+            sqlx::query_scalar("SELECT epoch FROM cleat.journal WHERE run = $1 AND seq = $2")
+                .bind(self.run)
+                .bind(self.place)
+                .fetch_optional(connection)
+                .await?;
+        Ok(epoch == Some(self.fence.epoch.get()))
     }
 }

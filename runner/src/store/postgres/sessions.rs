@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection};
+use sqlx::{AssertSqlSafe, Connection, Either, SqlSafeStr};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::RETURN;
-use super::connect::{Target, unavailable};
+use super::connect::{Meaning, Target, unavailable};
 use super::patience::{Patience, silence};
 use crate::store::Error;
 
@@ -28,6 +28,7 @@ macro_rules! ending {
 }
 
 const COMMIT: &str = ending!("COMMIT");
+const THEN_COMMIT: &str = ending!("; COMMIT");
 const ROLLBACK: &str = ending!("ROLLBACK");
 
 /// A connection that was in use so recently is not asked whether it still works.
@@ -58,9 +59,48 @@ struct Home {
 
 struct Live {
     connection: PgConnection,
+    backend: Backend,
     begin: Arc<str>,
     made: Instant,
     used: Instant,
+}
+
+/// A connection as the server knows it: by its process, and when that began.
+#[derive(Debug, Clone)]
+pub(super) struct Backend {
+    pid: i32,
+    since: String,
+}
+
+impl Backend {
+    /// Ends it, and waits until it has: whatever it had in flight is decided then.
+    pub(super) async fn end(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        loop {
+            let ended = sqlx::query(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2",
+            )
+            .bind(self.pid)
+            .bind(&self.since)
+            .fetch_optional(&mut *connection)
+            .await?;
+            if ended.is_none() {
+                return Ok(());
+            }
+            // The server ends a backend on its own time and tells nobody.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// What became of a transaction whose last statement and COMMIT were one message.
+pub(super) enum Finished {
+    Committed,
+    /// The statement failed, so COMMIT was not executed. The connection is as the statement left it.
+    Refused(Session, sqlx::Error),
+    /// COMMIT itself failed.
+    RolledBack(sqlx::Error),
+    /// The connection broke before the answer. It may have been committed, or will be as long as the server has it.
+    Unknown(Backend, sqlx::Error),
 }
 
 /// A connection with a transaction on it. If it is dropped, that is taken back.
@@ -149,8 +189,9 @@ impl Live {
     async fn open(target: &Target) -> Result<Self, sqlx::Error> {
         let mut connection = target.connect("transactions").await?;
         let mut transaction = connection.begin().await?;
-        let level: String = sqlx::query_scalar(
-            "SELECT CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END",
+        let (level, pid, since): (String, i32, String) = sqlx::query_as(
+            "SELECT CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
+               pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()",
         )
         .fetch_one(&mut *transaction)
         .await?;
@@ -166,7 +207,8 @@ impl Live {
              DISCARD SEQUENCES"
         );
         let now = Instant::now();
-        Ok(Self { connection, begin: begin.into(), made: now, used: now })
+        let backend = Backend { pid, since };
+        Ok(Self { connection, backend, begin: begin.into(), made: now, used: now })
     }
 
     async fn begin(&mut self) -> Result<(), sqlx::Error> {
@@ -178,31 +220,40 @@ impl Live {
         begin.execute(&mut self.connection).await.map(|_| ())
     }
 
-    /// Ends the transaction. The first answer is about that; what fails after it only says that the connection is not fit for
-    /// anybody else.
-    async fn end(&mut self, how: &'static str, limit: Duration) -> (Result<(), sqlx::Error>, bool) {
-        let mut ended = None;
+    /// Ends the transaction, after so many statements. The answer that follows theirs is about that; what fails after it only says that
+    /// the connection is not fit for anybody else.
+    async fn end(&mut self, how: impl SqlSafeStr + Send, after: usize, limit: Duration) -> End {
+        let (mut answered, mut failed) = (0, None);
         let tidied = tokio::time::timeout(limit, async {
             let mut answers = sqlx::raw_sql(how).fetch_many(&mut self.connection);
             while let Some(answer) = answers.try_next().await.transpose() {
                 match answer {
-                    Err(error) if ended.is_none() => {
-                        ended = Some(Err(error));
+                    Err(error) => {
+                        failed = Some(error);
                         return false;
                     }
-                    Err(_) => return false,
-                    Ok(_) => {
-                        ended.get_or_insert(Ok(()));
-                    }
+                    // A row, not the end of a statement.
+                    Ok(Either::Right(_)) => {}
+                    Ok(Either::Left(_)) => answered += 1,
                 }
             }
             true
         });
-        let tidied = tidied.await.unwrap_or(false);
-        let ended = ended.unwrap_or_else(|| Err(silence()));
-        let fit = tidied && ended.is_ok();
-        (ended, fit)
+        let fit = tidied.await.unwrap_or(false);
+        if answered > after {
+            return End { ended: Ok(()), before: false, fit };
+        }
+        End { ended: Err(failed.unwrap_or_else(silence)), before: answered < after, fit: false }
     }
+}
+
+/// How a transaction ended.
+struct End {
+    ended: Result<(), sqlx::Error>,
+    /// Whether it failed before that, in one of the statements that came with it.
+    before: bool,
+    /// Whether the connection is fit for the next.
+    fit: bool,
 }
 
 impl Session {
@@ -214,11 +265,30 @@ impl Session {
     /// COMMIT. Whoever gets another error than the database's does not know what became of the transaction.
     pub(super) async fn commit(mut self, limit: Duration) -> Result<(), sqlx::Error> {
         let Some(live) = &mut self.live else { return Err(sqlx::Error::PoolClosed) };
-        let (ended, fit) = live.end(COMMIT, limit).await;
+        let End { ended, fit, .. } = live.end(COMMIT, 0, limit).await;
         if fit && let Some(live) = self.live.take() {
             self.home.take_back(live);
         }
         ended
+    }
+
+    /// One more statement and COMMIT, in one round trip.
+    pub(super) async fn finish(mut self, statement: String, limit: Duration) -> Finished {
+        let Some(live) = &mut self.live else { return Finished::RolledBack(sqlx::Error::PoolClosed) };
+        let End { ended, before, fit } = live.end(AssertSqlSafe(statement + THEN_COMMIT), 1, limit).await;
+        match ended {
+            Ok(()) => {
+                if fit && let Some(live) = self.live.take() {
+                    self.home.take_back(live);
+                }
+                Finished::Committed
+            }
+            Err(error) if Meaning::of(&error) == Meaning::Unknown => {
+                Finished::Unknown(live.backend.clone(), error)
+            }
+            Err(error) if before => Finished::Refused(self, error),
+            Err(error) => Finished::RolledBack(error),
+        }
     }
 
     pub(super) async fn rollback(mut self) {
@@ -230,7 +300,7 @@ impl Session {
 }
 
 async fn roll_back(mut live: Live, home: &Home) {
-    if let (_, true) = live.end(ROLLBACK, RETURN).await {
+    if live.end(ROLLBACK, 0, RETURN).await.fit {
         home.take_back(live);
     }
 }

@@ -13,7 +13,8 @@ use super::diagnosis::{self, Finding};
 use super::groups::Groups;
 use super::lone::Entry;
 use super::patience::{Patience, silence};
-use super::sessions::{Session, Sessions};
+use super::reads;
+use super::sessions::{Backend, Finished, Session, Sessions};
 use crate::store::transaction::Spoilt;
 use crate::store::{Change, Committed, Error, Write};
 
@@ -60,13 +61,6 @@ pub(in crate::store) struct Transaction {
     door: Arc<Door>,
 }
 
-/// What the write did before COMMIT.
-enum Written {
-    /// One entry of a journal.
-    Entry(connect::Transaction),
-    Batch(Applied),
-}
-
 impl Transaction {
     pub(in crate::store) fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
         self.session.connection()
@@ -79,22 +73,31 @@ impl Transaction {
     /// The fence and the write in one statement, then COMMIT. The lock that a claim waits for is held from one to the other.
     pub(in crate::store) async fn commit(mut self, write: Write) -> Result<Committed, Error> {
         let limit = Patience::new(self.door.patience).attempt;
+        let door = Arc::clone(&self.door);
+        if let Some(entry) = Entry::only(&write, &door.groups)
+            && let Some(statement) = entry.statement(&door.target.identity)
+        {
+            return match self.session.finish(statement, limit).await {
+                Finished::Committed => Ok(Committed::Applied),
+                Finished::Refused(session, error) => Self { session, door }.refused(&write, error).await,
+                // Such as a constraint that was deferred until now.
+                Finished::RolledBack(error) => Err(unavailable(error)),
+                Finished::Unknown(backend, error) => door.look(&entry, &backend, error).await,
+            };
+        }
         let columns = Columns::of(std::slice::from_ref(&write), &self.door.groups, false)?;
-        let work = self.write(&write, columns);
+        let work = self.write(columns);
         let written = tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(silence()));
         let transaction = match written {
-            Ok(Written::Entry(transaction)) => transaction,
-            Ok(Written::Batch(applied)) if applied.standing != [true] => {
+            Ok(applied) if applied.standing != [true] => {
                 self.rollback().await;
                 return Err(Error::Fenced { shard: write.fence.shard });
             }
-            Ok(Written::Batch(applied)) if is_duplicate(&write, &applied) => {
-                return self.diagnose(&write).await;
-            }
-            Ok(Written::Batch(applied)) => applied.transaction,
+            Ok(applied) if is_duplicate(&write, &applied) => return self.diagnose(&write).await,
+            Ok(applied) => applied.transaction,
             Err(error) => return self.refused(&write, error).await,
         };
-        let Self { session, door } = self;
+        let session = self.session;
         let Err(error) = session.commit(limit).await else { return Ok(Committed::Applied) };
         match Meaning::of(&error) {
             // Such as a constraint that was deferred until now.
@@ -103,17 +106,9 @@ impl Transaction {
         }
     }
 
-    async fn write(&mut self, write: &Write, columns: Columns<'_>) -> Result<Written, sqlx::Error> {
-        let identity = &self.door.target.identity;
-        let connection = self.session.connection()?;
-        if let Some(entry) = Entry::only(write, &self.door.groups)
-            && let Some(transaction) = entry.insert(identity, &mut *connection).await?
-        {
-            return Ok(Written::Entry(transaction));
-        }
-        // Something is in the way of the entry, or it is more than that: this says what.
+    async fn write(&mut self, columns: Columns<'_>) -> Result<Applied, sqlx::Error> {
         let mut statements = Statements::within_a_transaction();
-        columns.execute(&mut statements, identity, connection).await.map(Written::Batch)
+        columns.execute(&mut statements, &self.door.target.identity, self.session.connection()?).await
     }
 
     /// The write was not done, and COMMIT was never sent: all is taken back.
@@ -140,6 +135,10 @@ impl Transaction {
         let door = Arc::clone(&self.door);
         self.rollback().await;
         let look = async || {
+            let (fence, instance) = (std::slice::from_ref(&write.fence), &door.target.identity.instance);
+            if reads::standing(&door.reads, &door.groups, instance, fence).await? != [true] {
+                return Err(Error::Fenced { shard: write.fence.shard.clone() });
+            }
             let mut connection = door.reads.acquire().await.map_err(unavailable)?;
             diagnosis::of(&mut connection, write, None).await.map_err(unavailable)
         };
@@ -155,6 +154,26 @@ impl Transaction {
 }
 
 impl Door {
+    /// The connection broke at the last entry and COMMIT: ends it on the server, too, and looks whether the entry is there. Only this owner
+    /// of the shard writes it, so it is there if and only if the transaction was committed.
+    async fn look(
+        &self,
+        entry: &Entry<'_>,
+        backend: &Backend,
+        error: sqlx::Error,
+    ) -> Result<Committed, Error> {
+        let look = async || {
+            let mut connection = self.reads.acquire().await.map_err(unavailable)?;
+            backend.end(&mut connection).await.map_err(unavailable)?;
+            entry.is_there(&mut connection).await.map_err(unavailable)
+        };
+        match Patience::new(self.patience).through(look).await {
+            Ok(true) => Ok(Committed::Applied),
+            Ok(false) => Err(Error::Unavailable { source: Arc::new(error) }),
+            Err(trouble) => Err(Error::Unknown { source: Arc::new(trouble) }),
+        }
+    }
+
     /// The connection broke at COMMIT: finds out what became of the transaction.
     async fn decide(
         &self,

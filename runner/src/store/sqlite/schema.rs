@@ -15,6 +15,7 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../../../migrations/sqlite/0002_workflows.sql"),
     },
     Migration { version: 3, oldest: 1, sql: include_str!("../../../../migrations/sqlite/0003_holds.sql") },
+    Migration { version: 4, oldest: 1, sql: include_str!("../../../../migrations/sqlite/0004_enter.sql") },
 ];
 const _: () = assert!(migration::leads_there(MIGRATIONS));
 

@@ -1,0 +1,1 @@
+-- Both databases count alike. What PostgreSQL has a function for takes no round trip here.
