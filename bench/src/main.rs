@@ -50,6 +50,9 @@ struct Arguments {
     /// Measure only ourselves.
     #[arg(long)]
     no_peer: bool,
+    /// A setting of PostgreSQL that is not to be its default, such as `shared_buffers=1GB`. Can be given several times.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
     /// How many entities the growth scenario goes to.
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000)]
     most_entities: usize,
@@ -73,6 +76,11 @@ impl Arguments {
     }
 }
 
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.1..=600.0).contains(&seconds) => Ok(seconds),
@@ -93,8 +101,8 @@ async fn main() -> Result<()> {
         most_entities: arguments.most_entities,
         finished: arguments.finished,
     };
-    let world = World::start(effort, !arguments.no_peer).await?;
-    let setting = Setting::look(&world.version().await?, effort.seconds);
+    let world = World::start(effort, &arguments.set, !arguments.no_peer).await?;
+    let setting = Setting::look(&world.version().await?, &arguments.set, effort.seconds);
     let mut report = Report::default();
     let scenarios: Vec<Scenario> = arguments.scenarios.iter().flat_map(|scenario| scenario.each()).collect();
     let mut failed = 0;

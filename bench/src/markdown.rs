@@ -17,7 +17,7 @@ pub struct Setting {
 
 impl Setting {
     /// Looks at this machine.
-    pub fn look(database: &str, seconds: f64) -> Self {
+    pub fn look(database: &str, set: &[(String, String)], seconds: f64) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -31,12 +31,19 @@ impl Setting {
         let gibibytes = kilobytes / 1024.0 / 1024.0;
         let machine = format!(
             "{cores} cores ({model}) and {gibibytes:.0} GiB of memory for clients, runners and database together; Linux {}; \
-             PostgreSQL {database} with fsync on and its defaults",
-            kernel.trim()
+             PostgreSQL {database} with fsync on and {}",
+            kernel.trim(),
+            settings(set)
         );
         let load = read("/proc/loadavg").split_whitespace().next().unwrap_or("unknown").to_owned();
         Self { machine, load, seconds }
     }
+}
+
+/// What is set otherwise than PostgreSQL has it.
+pub fn settings(set: &[(String, String)]) -> String {
+    let set: Vec<_> = set.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    if set.is_empty() { "its defaults".to_owned() } else { format!("{}, else its defaults", set.join(", ")) }
 }
 
 /// The whole page.
@@ -126,7 +133,7 @@ mod tests {
                 .wants(Target::RatioAtLeast(2.0)),
         );
         report.fail("idle", &anyhow::anyhow!("a | b").context("no database"));
-        let setting = Setting::look("15", 2.0);
+        let setting = Setting::look("15", &[], 2.0);
         let page = page(&setting, report.measurements(), &["a note".to_owned()]);
         assert!(page.contains("1 targets met, 2 missed, 0 not known"), "{page}");
         let (head, tables) = page.split_once("## hot").unwrap();

@@ -55,9 +55,10 @@ pub struct World {
 
 impl World {
     /// Starts PostgreSQL. Peers, if they are wanted, are built when they are needed.
-    pub async fn start(effort: Effort, with_peers: bool) -> Result<Self> {
-        eprintln!("a private PostgreSQL with fsync on and its defaults");
-        let server = Server::start(Options::default()).await?;
+    pub async fn start(effort: Effort, set: &[(String, String)], with_peers: bool) -> Result<Self> {
+        eprintln!("a private PostgreSQL with fsync on and {}", crate::markdown::settings(set));
+        let options = set.iter().fold(Options::default(), |options, (name, value)| options.set(name, value));
+        let server = Server::start(options).await?;
         let peers = with_peers.then(peers::Peers::default);
         Ok(Self { server, effort, peers, missing: Mutex::default() })
     }
