@@ -74,17 +74,14 @@ class Client(threading.Thread):
     def __init__(self, load, method):
         super().__init__(daemon=True)
         self.load, self.method = load, method
-        self.latency, self.errors, self.first_error = [], 0, None
+        self.calls, self.errors, self.first_error = [], 0, None
 
     def run(self):
-        while self.load.phase != "stopping":
-            counts = self.load.phase == "measuring"
+        while self.load.ended is None:
             begun = time.perf_counter()
             try:
                 call(self.method)
-                # What ends after the end was not done in the measured time.
-                if counts and self.load.phase == "measuring":
-                    self.latency.append(time.perf_counter() - begun)
+                self.calls.append((begun, time.perf_counter()))
             except Exception as error:
                 self.errors += 1
                 self.first_error = self.first_error or str(error)
@@ -93,7 +90,7 @@ class Client(threading.Thread):
 
 class Load:
     def __init__(self, command):
-        self.command, self.phase = command, "warming up"
+        self.command, self.ended = command, None
 
     def run(self):
         clients = [Client(self, self.command["method"]) for _ in range(self.command["clients"])]
@@ -101,20 +98,24 @@ class Load:
             client.start()
         seconds = self.command["seconds"]
         time.sleep(seconds / 4)
-        self.phase, begun, before = "measuring", time.perf_counter(), self.used()
+        begun, before = time.perf_counter(), self.used()
         time.sleep(seconds)
         # On a machine with no time to spare a short load would otherwise see nothing at all.
-        while not any(client.latency for client in clients) and time.perf_counter() - begun < seconds + GRACE:
+        while not any(ended > begun for client in clients for _, ended in list(client.calls)) and time.perf_counter() - begun < seconds + GRACE:
             time.sleep(seconds)
-        self.phase, measured, after = "stopping", time.perf_counter() - begun, self.used()
+        self.ended, after = time.perf_counter(), self.used()
         deadline = time.perf_counter() + GRACE
         for client in clients:
             client.join(max(0.0, deadline - time.perf_counter()))
-        latency = sorted(time for client in clients for time in client.latency)
-        calls = max(len(latency), 1)
+        # A call that only partly falls into the measured time counts for that part.
+        every = [call for client in clients for call in client.calls if call[1] > begun]
+        parts = ((min(end, self.ended) - max(start, begun)) / (end - start) for start, end in every)
+        done = sum(part for part in parts if part > 0)
+        latency = sorted(end - start for start, end in every if end <= self.ended)
+        calls = max(done, 1)
         errors = [client.first_error for client in clients if client.first_error]
         return {
-            "per_second": len(latency) / measured,
+            "per_second": done / (self.ended - begun),
             "p50": at(latency, 0.5),
             "p99": at(latency, 0.99),
             "p999": at(latency, 0.999),

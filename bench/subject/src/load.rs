@@ -1,7 +1,6 @@
 //! Many callers that each do one thing after the other, for a fixed time.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -12,9 +11,10 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// What a load has shown.
 pub struct Outcome {
-    /// Operations that ended in the measured time.
+    /// Operations of the measured time. One that only partly falls into it counts for that part: otherwise those that take long would count
+    /// for less than they are, and a load in which all keep step for whole rounds only.
     pub per_second: f64,
-    /// How long each took, in microseconds.
+    /// How long each took that ended in the measured time, in microseconds.
     pub latency: Histogram<u64>,
     /// How many failed.
     pub errors: u64,
@@ -44,12 +44,27 @@ impl Outcome {
     }
 }
 
-/// How far a load is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    WarmingUp,
-    Measuring,
-    Stopping,
+/// The measured time, as far as it is known by now.
+#[derive(Default)]
+struct Window {
+    begun: OnceLock<Instant>,
+    ended: OnceLock<Instant>,
+}
+
+impl Window {
+    fn is_over(&self) -> bool {
+        self.ended.get().is_some()
+    }
+
+    /// How much of an operation falls into it, and whether its end does.
+    fn part_of(&self, begun: Instant, ended: Instant) -> (f64, bool) {
+        let Some(from) = self.begun.get() else { return (0.0, false) };
+        let until = self.ended.get().copied().unwrap_or(ended);
+        let within = ended.min(until).saturating_duration_since(begun.max(*from));
+        let whole = ended.saturating_duration_since(begun);
+        let part = if whole.is_zero() { 1.0 } else { within.as_secs_f64() / whole.as_secs_f64() };
+        (part, ended > *from && ended <= until)
+    }
 }
 
 /// Lets every caller work for a while, warm-up first.
@@ -70,24 +85,23 @@ where
     O: FnMut() -> Fut + Send + 'static,
     Fut: Future<Output = Result<()>> + Send + 'static,
 {
-    let phase = Arc::new(AtomicU8::new(Phase::WarmingUp as u8));
+    let window = Arc::new(Window::default());
     let mut tallies = Vec::new();
     let tasks: Vec<_> = (0..callers)
         .map(|number| {
             let tally = Arc::new(Mutex::new(Tally::new()));
             tallies.push(Arc::clone(&tally));
-            let phase = Arc::clone(&phase);
+            let window = Arc::clone(&window);
             let mut operation = caller(number);
             tokio::spawn(async move {
-                let is = |wanted: Phase| phase.load(Ordering::Relaxed) == wanted as u8;
-                while !is(Phase::Stopping) {
-                    let counts = is(Phase::Measuring);
+                while !window.is_over() {
                     let begun = Instant::now();
-                    let ended = operation().await;
-                    let failed = ended.is_err();
-                    // What ends after the end was not done in the measured time, unless it failed.
-                    if failed || (counts && is(Phase::Measuring)) {
-                        lock(&tally).take(begun.elapsed(), ended);
+                    let answer = operation().await;
+                    let ended = Instant::now();
+                    let failed = answer.is_err();
+                    let (part, within) = window.part_of(begun, ended);
+                    if failed || part > 0.0 {
+                        lock(&tally).take(part, within.then_some(ended - begun), answer);
                     }
                     if failed {
                         // Whoever fails at once shall not keep the others from working.
@@ -98,26 +112,23 @@ where
         })
         .collect();
     tokio::time::sleep(time / 4).await;
-    phase.store(Phase::Measuring as u8, Ordering::Relaxed);
     edge();
-    let begun = Instant::now();
+    let begun = *window.begun.get_or_init(Instant::now);
     let idle = || tallies.iter().all(|tally| lock(tally).latency.is_empty());
     tokio::time::sleep(time).await;
     // On a machine with no time to spare a short load would otherwise see nothing at all.
     while idle() && begun.elapsed() < time + GRACE {
         tokio::time::sleep(time).await;
     }
-    phase.store(Phase::Stopping as u8, Ordering::Relaxed);
-    let measured = begun.elapsed();
+    let measured = *window.ended.get_or_init(Instant::now) - begun;
     edge();
     let hung = gather(tasks).await?;
     let mut sum = Tally::new();
     for tally in tallies {
         sum.add(&lock(&tally));
     }
-    let count = u32::try_from(sum.latency.len())?;
     Ok(Outcome {
-        per_second: f64::from(count) / measured.as_secs_f64(),
+        per_second: sum.done / measured.as_secs_f64(),
         latency: sum.latency,
         errors: sum.errors,
         hung,
@@ -145,6 +156,7 @@ async fn gather(tasks: Vec<tokio::task::JoinHandle<()>>) -> Result<u64> {
 
 /// What one caller has seen.
 struct Tally {
+    done: f64,
     latency: Histogram<u64>,
     errors: u64,
     first_error: Option<String>,
@@ -157,12 +169,17 @@ impl Tally {
     fn new() -> Self {
         // The bounds are constants that the histogram takes.
         let latency = Histogram::new_with_max(Self::LONGEST, 3);
-        Self { latency: latency.unwrap_or_else(|_| unreachable!()), errors: 0, first_error: None }
+        Self { done: 0.0, latency: latency.unwrap_or_else(|_| unreachable!()), errors: 0, first_error: None }
     }
 
-    fn take(&mut self, time: Duration, ended: Result<()>) {
-        match ended {
-            Ok(()) => self.latency.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+    fn take(&mut self, part: f64, time: Option<Duration>, answer: Result<()>) {
+        match answer {
+            Ok(()) => {
+                self.done += part;
+                if let Some(time) = time {
+                    self.latency.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+                }
+            }
             Err(error) => {
                 self.errors += 1;
                 self.first_error.get_or_insert_with(|| format!("{error:#}"));
@@ -173,6 +190,7 @@ impl Tally {
     fn add(&mut self, other: &Self) {
         // Both have the same bounds.
         let _ = self.latency.add(&other.latency);
+        self.done += other.done;
         self.errors += other.errors;
         if self.first_error.is_none() {
             self.first_error.clone_from(&other.first_error);
@@ -202,5 +220,19 @@ mod tests {
         assert!(outcome.milliseconds(50.0) >= 2.0);
         let error = outcome.flawless().err().unwrap();
         assert!(error.to_string().contains("the first caller never succeeds"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn operations_that_take_long_and_keep_step_count_for_what_they_are() {
+        let operation = |_| {
+            || async {
+                tokio::time::sleep(Duration::from_millis(150)).await;
+                Ok(())
+            }
+        };
+        let outcome = run(8, Duration::from_millis(400), operation, || {}).await.unwrap();
+        // Callers who do nothing but wait for their operations: as many are under way at any time as there are callers.
+        let under_way = outcome.per_second * outcome.latency.mean() / 1e6;
+        assert!((7.0..9.0).contains(&under_way), "{under_way}");
     }
 }
