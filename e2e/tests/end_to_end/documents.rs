@@ -91,7 +91,14 @@ async fn every_command_for_a_cluster_does_what_it_says() -> Result<()> {
         let page_name = page.name.clone();
         let done = tokio::task::spawn_blocking(move || session.run(&page, Place::Cluster)).await?;
         if done.is_err() {
-            e2e::progress(kubectl.attempt("get cleat,pods,events -A", "").await?.output);
+            for look in [
+                "get ccl,cet,cwt,cwf -A -o yaml",
+                "get pods,events -A",
+                "logs -n cleat-system deployment/cleat-operator --all-pods --prefix --tail=400",
+            ] {
+                let seen = kubectl.attempt(look, "").await?;
+                e2e::progress(format_args!("{look}\n{}{}", seen.output, seen.errors));
+            }
         }
         done.with_context(|| page_name)?;
         kubectl.run("delete deployment postgres").await?;

@@ -32,7 +32,7 @@ pub struct Before {
 pub struct Now {
     /// The Deployments.
     pub deployments: Vec<Deployment>,
-    /// The pods of runners.
+    /// The pods of runners. Those of an earlier Cluster of the same name are not among them, as far as their Leases tell.
     pub pods: Vec<Pod>,
     /// The Leases of runners. Those of an earlier Cluster of the same name are not among them.
     pub runners: Vec<Lease>,
@@ -99,12 +99,15 @@ pub async fn now(client: &Client, cluster: &Cluster) -> Result<Now, Error> {
     // Those of shards are many and need not be of this very moment.
     let shards = leases.list(&labelled(&format!("{}=shard", label::LEASE)).match_any()).await;
     let runners = leases.list(&labelled(&format!("{}=runner", label::LEASE))).await;
-    let mut runners = runners.asked(|| format!("list the Leases of {namespace}/{name}"))?.items;
+    let runners = runners.asked(|| format!("list the Leases of {namespace}/{name}"))?.items;
     let uid = cluster.uid().unwrap_or_default();
-    runners.retain(|lease| !is_earlier(lease, &uid));
+    let (earlier, runners): (Vec<_>, Vec<_>) = runners.into_iter().partition(|lease| is_earlier(lease, &uid));
+    let earlier: BTreeSet<_> = earlier.iter().map(ResourceExt::name_any).collect();
+    let mut pods = pods.asked(|| format!("list the pods of {namespace}/{name}"))?.items;
+    pods.retain(|pod| !earlier.contains(&pod.name_any()));
     Ok(Now {
         deployments: deployments(client, cluster).await?,
-        pods: pods.asked(|| format!("list the pods of {namespace}/{name}"))?.items,
+        pods,
         runners,
         shards: shards.asked(|| format!("list the Leases of {namespace}/{name}"))?.items,
     })

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use cleat_proto::v1;
+use cleat_runner::lease::kubernetes::is_earlier;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
@@ -44,7 +45,7 @@ impl Fleet {
         let (questions, asked) = mpsc::channel(1024);
         let (look, bearer) = (Arc::new(Notify::new()), Bearer::default());
         let fleet = Arc::new(Self {
-            uid,
+            uid: uid.clone(),
             runners: Mutex::default(),
             wanted: AtomicUsize::new(0),
             groups: Mutex::default(),
@@ -54,7 +55,8 @@ impl Fleet {
             bearer: bearer.clone(),
         });
         tokio::spawn(describe::run(Arc::downgrade(&fleet), asked));
-        let finder = Finder { leases: Api::namespaced(client, &key.namespace), bearer, key, wakes, look };
+        let leases = Api::namespaced(client, &key.namespace);
+        let finder = Finder { key, uid, leases, bearer, wakes, look };
         tokio::spawn(finder.run(Arc::downgrade(&fleet)));
         fleet
     }
@@ -152,6 +154,7 @@ impl Fleet {
 /// Finds runners by their Leases.
 struct Finder {
     key: Key,
+    uid: String,
     leases: Api<Lease>,
     bearer: Bearer,
     wakes: broadcast::Sender<Wake>,
@@ -186,13 +189,7 @@ impl Finder {
     async fn find(&self) -> Result<Vec<Target>, kube::Error> {
         let labels = format!("{}={},{}=runner", label::CLUSTER, self.key.name, label::LEASE);
         let leases = self.leases.list(&ListParams::default().labels(&labels)).await?;
-        let target = |lease: Lease| {
-            let admin = lease.annotations().get(annotation::ADMIN).filter(|admin| !admin.is_empty())?.clone();
-            let instance =
-                lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())?;
-            Some(Target { name: lease.name_any(), instance, admin })
-        };
-        Ok(leases.items.into_iter().filter_map(target).collect())
+        Ok(leases.items.iter().filter_map(|lease| target(lease, &self.uid)).collect())
     }
 
     /// Connects to runners that are new and leaves those that are gone. Whether all that there should be are connected.
@@ -207,5 +204,37 @@ impl Finder {
         }
         let connected = runners.values().filter(|connection| connection.status().is_some()).count();
         connected == runners.len() && connected >= fleet.wanted.load(Ordering::Relaxed)
+    }
+}
+
+/// Where the runner with this Lease is asked. None for one that is not there, and for one of an earlier Cluster of the same name: it goes,
+/// and knows nothing of what is declared now.
+fn target(lease: &Lease, cluster_uid: &str) -> Option<Target> {
+    if is_earlier(lease, cluster_uid) {
+        return None;
+    }
+    let admin = lease.annotations().get(annotation::ADMIN).filter(|admin| !admin.is_empty())?.clone();
+    let instance = lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+    Some(Target { name: lease.name_any(), instance, admin })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn runners_that_are_gone_or_of_an_earlier_cluster_are_not_asked() {
+        let found = |annotations: Value, holder: &str| {
+            let lease = json!({"metadata": {"name": "a", "annotations": annotations}, "spec": {"holderIdentity": holder}});
+            target(&serde_json::from_value(lease).unwrap(), "uid-2").map(|target| target.admin)
+        };
+        let (admin, uid) = (annotation::ADMIN, "cleat.dev/cluster-uid");
+        assert_eq!(found(json!({admin: "a:1", uid: "uid-2"}), "i"), Some("a:1".to_owned()));
+        assert_eq!(found(json!({admin: "a:1"}), "i"), Some("a:1".to_owned()), "it does not say");
+        assert_eq!(found(json!({admin: "a:1", uid: "uid-1"}), "i"), None);
+        assert_eq!(found(json!({admin: "a:1", uid: "uid-2"}), ""), None);
+        assert_eq!(found(json!({uid: "uid-2"}), "i"), None);
     }
 }
