@@ -113,8 +113,7 @@ impl<T, E> Call<T, E> {
     /// # Errors
     /// See [`entity::Error`]. What the handler makes of it is not told.
     pub async fn notify(self) -> Result<RequestId, entity::Error> {
-        let client = self.client.clone();
-        let request = self.into_request(Want::Acceptance)?;
+        let (client, request) = self.into_request(Want::Acceptance)?;
         let address = request.envelope.address.clone();
         let id = request.envelope.id;
         let stored = match client.router.request(request).await? {
@@ -142,10 +141,9 @@ impl<T, E> Call<T, E> {
     /// # Errors
     /// See [`entity::Error`]: nothing came of it, as far as is known.
     pub async fn outcome(self) -> Result<Outcome, entity::Error> {
-        let router = self.client.router.clone();
-        let request = self.into_request(Want::Reply)?;
+        let (client, request) = self.into_request(Want::Reply)?;
         let id = request.envelope.id;
-        match router.request(request).await? {
+        match client.router.request(request).await? {
             Delivered::Ended(outcome) => Ok(outcome),
             // Nobody should say so to a caller who wants the reply.
             Delivered::Accepted(_) => Err(entity::Error::NoSuchRequest(id)),
@@ -182,13 +180,20 @@ impl<T, E> Call<T, E> {
         self.parts
     }
 
-    pub(super) fn into_request(self, want: Want) -> Result<entity::Request, entity::Error> {
-        let parts = self.parts?;
+    pub(super) fn into_request(self, want: Want) -> Result<(EntityClient, entity::Request), entity::Error> {
+        let request = self.client.request(self.parts?, want)?;
+        Ok((self.client, request))
+    }
+}
+
+impl EntityClient {
+    /// What such a call asks.
+    fn request(&self, parts: Parts, want: Want) -> Result<entity::Request, entity::Error> {
         Ok(entity::Request {
             envelope: Envelope {
                 id: match parts.id {
                     Some(id) => id,
-                    None => self.client.router.next_id()?,
+                    None => self.router.next_id()?,
                 },
                 address: parts.address,
                 method: parts.method,
@@ -201,7 +206,7 @@ impl<T, E> Call<T, E> {
                 trace: parts.trace.or_else(crate::trace::current),
                 headers: parts.headers,
             },
-            caller: self.client.caller,
+            caller: self.caller,
             want,
             resent: false,
         })

@@ -28,7 +28,7 @@ pub(super) struct Activation {
     mailbox: Mutex<Mailbox>,
     /// A message came while a turn was under way.
     pub(super) wake: Notify,
-    body: Mutex<Option<Body>>,
+    body: Mutex<Option<Arc<Body>>>,
     /// Held while a body is made.
     resources: tokio::sync::Mutex<Option<Resources>>,
     /// Requests that wait for other entities.
@@ -36,7 +36,8 @@ pub(super) struct Activation {
 }
 
 /// What handles the messages of an instance. Lost when a commit fails or a handler panics; then it is made again.
-#[derive(Clone)]
+///
+/// Instances may share a handler, and calls of all of them would count it. So they share this, which is the instance's own.
 pub(super) struct Body {
     pub(super) handler: Arc<dyn Handler>,
     pub(super) state: Arc<RwLock<State>>,
@@ -108,7 +109,7 @@ impl Activation {
     }
 
     /// The handler and the state, made and loaded if they are not there.
-    pub(super) async fn body(&self, shard: &Shard) -> Result<Body, HandlerError> {
+    pub(super) async fn body(&self, shard: &Shard) -> Result<Arc<Body>, HandlerError> {
         match self.made() {
             Some(body) => Ok(body),
             // It is rare and takes much, which the others do not carry along.
@@ -116,7 +117,7 @@ impl Activation {
         }
     }
 
-    async fn make(&self, shard: &Shard) -> Result<Body, HandlerError> {
+    async fn make(&self, shard: &Shard) -> Result<Arc<Body>, HandlerError> {
         let making = AssertUnwindSafe(self.make_unguarded(shard)).catch_unwind();
         making.await.unwrap_or_else(|panic| {
             let panic = panic_message(panic.as_ref());
@@ -124,7 +125,7 @@ impl Activation {
         })
     }
 
-    async fn make_unguarded(&self, shard: &Shard) -> Result<Body, HandlerError> {
+    async fn make_unguarded(&self, shard: &Shard) -> Result<Arc<Body>, HandlerError> {
         let mut kept = self.resources.lock().await;
         // Somebody else may have made it meanwhile.
         if let Some(body) = self.made() {
@@ -147,16 +148,16 @@ impl Activation {
             None => Arc::clone(kept.insert(entity.acquire(&self.address).await?)),
         };
         let handler = entity.activate_with(&self.address, resources).await?;
-        let body = Body { handler, state: Arc::new(RwLock::new(state)) };
-        *self.present() = Some(body.clone());
+        let body = Arc::new(Body { handler, state: Arc::new(RwLock::new(state)) });
+        *self.present() = Some(Arc::clone(&body));
         Ok(body)
     }
 
-    fn made(&self) -> Option<Body> {
+    fn made(&self) -> Option<Arc<Body>> {
         self.present().clone()
     }
 
-    fn present(&self) -> MutexGuard<'_, Option<Body>> {
+    fn present(&self) -> MutexGuard<'_, Option<Arc<Body>>> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

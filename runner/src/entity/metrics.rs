@@ -1,11 +1,14 @@
 //! What entities tell Prometheus, and whoever looks at traces.
 
+mod calls;
+
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
 
+use self::calls::{Calls, OfMethod, Tallies};
 use super::{Definition, Error};
 use crate::message::{Envelope, Outcome, TraceContext};
 use crate::shard::Fence;
@@ -14,7 +17,7 @@ use crate::trace::{Kind, Recorder, Span};
 /// Metrics of entities.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    calls: HistogramVec,
+    calls: Calls,
     failed_attempts: IntCounterVec,
     dead_letters: IntCounterVec,
     lag: Histogram,
@@ -27,14 +30,7 @@ impl Metrics {
     /// Those of the registry: most likely that the names are taken, by another runner in this process.
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let metrics = Self {
-            calls: HistogramVec::new(
-                HistogramOpts::new(
-                    "cleat_call_seconds",
-                    "Time from a message in the mailbox to its answer, by type, method and outcome.",
-                )
-                .buckets(prometheus::exponential_buckets(0.000_05, 4.0, 11)?),
-                &["type", "method", "outcome"],
-            )?,
+            calls: Calls::new()?,
             failed_attempts: IntCounterVec::new(
                 Opts::new(
                     "cleat_failed_attempts_total",
@@ -69,13 +65,7 @@ impl Metrics {
     /// What is measured of one type. All names of methods are known, so there are only so many.
     pub(super) fn of(&self, definition: &Definition) -> OfType {
         let entity_type = definition.entity_type.as_str();
-        let method = |method: &String| {
-            let labels = [entity_type.to_owned(), method.clone()];
-            (
-                method.clone(),
-                Arc::new(OfMethod { calls: self.calls.clone(), labels, by_outcome: Default::default() }),
-            )
-        };
+        let method = |method: &String| (method.clone(), self.calls.of(entity_type, method));
         OfType {
             methods: definition.methods.keys().map(method).collect(),
             failed_attempts: self.failed_attempts.with_label_values(&[entity_type]),
@@ -92,28 +82,20 @@ pub(crate) fn lag_buckets() -> Result<Vec<f64>, prometheus::Error> {
 /// What is measured of one type.
 #[derive(Debug)]
 pub(super) struct OfType {
-    methods: BTreeMap<String, Arc<OfMethod>>,
+    methods: BTreeMap<String, OfMethod>,
     pub(super) failed_attempts: IntCounter,
     pub(super) dead_letters: IntCounter,
 }
 
 impl OfType {
-    pub(super) fn method(&self, method: &str) -> Option<&Arc<OfMethod>> {
-        self.methods.get(method)
+    /// What this thread counts for a method.
+    fn method(&self, method: &str) -> Option<&Arc<Tallies>> {
+        self.methods.get(method)?.here()
     }
 }
 
-/// What is measured of one method.
-#[derive(Debug)]
-pub(super) struct OfMethod {
-    calls: HistogramVec,
-    labels: [String; 2],
-    /// Made when they are first needed: most methods end in one or two ways.
-    by_outcome: [OnceLock<Histogram>; End::COUNT],
-}
-
 /// How a message ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Ok,
     Failed,
@@ -124,7 +106,7 @@ enum End {
 }
 
 impl End {
-    const COUNT: usize = 6;
+    const ALL: [Self; 6] = [Self::Ok, Self::Failed, Self::Defect, Self::Moved, Self::Lost, Self::Refused];
 
     fn of(answer: Result<&Outcome, &Error>) -> Self {
         match answer {
@@ -149,22 +131,10 @@ impl End {
     }
 }
 
-impl OfMethod {
-    fn observe(&self, end: End, seconds: f64) {
-        let Some(histogram) = self.by_outcome.get(end as usize) else { return };
-        let [entity_type, method] = &self.labels;
-        histogram
-            .get_or_init(|| {
-                self.calls.with_label_values(&[entity_type.as_str(), method.as_str(), end.as_str()])
-            })
-            .observe(seconds);
-    }
-}
-
 /// A message that is watched from the mailbox to its answer.
 #[derive(Debug)]
 pub(super) struct Watch {
-    method: Option<(Arc<OfMethod>, Instant)>,
+    method: Option<(Arc<Tallies>, Instant)>,
     span: Option<Box<Span>>,
 }
 
@@ -193,7 +163,7 @@ impl Watch {
     /// It is answered.
     pub(super) fn end(self, answer: Result<&Outcome, &Error>) {
         if let Some((method, begun)) = self.method {
-            method.observe(End::of(answer), begun.elapsed().as_secs_f64());
+            method.count(End::of(answer), begun.elapsed());
         }
         if let Some(mut span) = self.span {
             match answer {

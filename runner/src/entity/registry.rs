@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +56,8 @@ fn paces(definition: &Definition) -> HashMap<String, Pace> {
     volatile.map(|(name, _)| (name.clone(), Pace::default())).collect()
 }
 
-type Kinds = HashMap<EntityType, Arc<Kind>>;
+/// All registered types at one moment.
+pub(super) type Kinds = HashMap<EntityType, Arc<Kind>>;
 
 /// All registered types.
 pub(super) struct Registry {
@@ -125,6 +126,11 @@ impl Registry {
 
     pub(super) fn get(&self, entity_type: &EntityType) -> Option<Arc<Kind>> {
         self.look(entity_type, Arc::clone)
+    }
+
+    /// All of them as they are now, for whoever does not keep any for long: nothing is counted.
+    pub(super) fn now(&self) -> Guard<Arc<Kinds>> {
+        self.kinds.load()
     }
 
     /// Takes a short look at a type.

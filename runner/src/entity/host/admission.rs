@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::Inner;
 use crate::entity::chain::{self, Chain};
 use crate::entity::job::{Answer, Caller, ReplyTo, Request, Waiter};
-use crate::entity::registry::Kind;
+use crate::entity::registry::{Kind, Kinds};
 use crate::entity::shard::{Hold, Shard};
 use crate::entity::{Delivery, Error, Method, Visibility, stream};
 use crate::message::EntityType;
@@ -15,18 +15,18 @@ use crate::shard::{GroupName, ShardId};
 use crate::store::{self, Message};
 
 /// A message that may be handled, and where.
-struct Admitted {
-    kind: Arc<Kind>,
+struct Admitted<'a> {
+    kind: &'a Arc<Kind>,
     method: Method,
     shard: Arc<Shard>,
     message: Message,
 }
 
-impl Admitted {
+impl Admitted<'_> {
     fn deliver(self, waiter: Waiter) {
         let Self { kind, method, shard, message } = self;
         let doubtful = message.resent;
-        shard.deliver(&kind, &method, message, doubtful, waiter);
+        shard.deliver(kind, &method, message, doubtful, waiter);
     }
 }
 
@@ -39,7 +39,8 @@ struct Refused {
 impl Inner {
     pub(super) fn deliver(self: &Arc<Self>, request: Request, reply_to: ReplyTo) {
         let want = request.want;
-        match self.admit(request) {
+        let kinds = self.registry.now();
+        match self.admit(&kinds, request) {
             Ok(admitted) => {
                 let shard = admitted.shard.fence.shard.clone();
                 admitted.deliver(Waiter::new(want, shard, reply_to));
@@ -64,7 +65,7 @@ impl Inner {
             if registered.is_none() {
                 return waiter.answer(Err(Error::UnknownType(entity_type)));
             }
-            match inner.admit(request) {
+            match inner.admit(&inner.registry.now(), request) {
                 Ok(admitted) => admitted.deliver(waiter),
                 Err(refused) => waiter.answer(Err(refused.error)),
             }
@@ -81,13 +82,14 @@ impl Inner {
         let key = request.envelope.key;
         let derived =
             request.envelope.headers.get(chain::DERIVED).filter(|_| caller == Caller::Inside).cloned();
-        let Admitted { kind, method, shard, message } = match self.admit(request) {
+        let kinds = self.registry.now();
+        let Admitted { kind, method, shard, message } = match self.admit(&kinds, request) {
             Ok(admitted) => admitted,
             Err(refused) => return Err(Box::new(refused.request)),
         };
         let (waiter, answer) = oneshot::channel();
         let waiter = Waiter::new(want, shard.fence.shard.clone(), ReplyTo::Waiter(waiter));
-        match shard.deliver_now(&kind, &method, message, waiter) {
+        match shard.deliver_now(kind, &method, message, waiter) {
             Ok(hold) => Ok((answer, hold)),
             Err(message) => {
                 let mut envelope = message.envelope;
@@ -99,17 +101,21 @@ impl Inner {
     }
 
     /// Checks a request against its type's definition, and finds its shard.
-    fn admit(&self, request: Request) -> Result<Admitted, Box<Refused>> {
-        match self.check(&request) {
+    fn admit<'a>(&self, kinds: &'a Kinds, request: Request) -> Result<Admitted<'a>, Box<Refused>> {
+        match self.check(kinds, &request) {
             Ok((kind, method, shard)) => self.message(kind, method, shard, request),
             Err(error) => Err(Box::new(Refused { error, request })),
         }
     }
 
-    fn check(&self, request: &Request) -> Result<(Arc<Kind>, Method, Arc<Shard>), Error> {
+    fn check<'a>(
+        &self,
+        kinds: &'a Kinds,
+        request: &Request,
+    ) -> Result<(&'a Arc<Kind>, Method, Arc<Shard>), Error> {
         let envelope = &request.envelope;
         let entity_type = &envelope.address.entity_type;
-        let kind = self.registry.get(entity_type).ok_or_else(|| Error::UnknownType(entity_type.clone()))?;
+        let kind = kinds.get(entity_type).ok_or_else(|| Error::UnknownType(entity_type.clone()))?;
         let definition = kind.definition();
         let method = definition.methods.get(&envelope.method).ok_or_else(|| Error::UnknownMethod {
             entity_type: entity_type.clone(),
@@ -143,7 +149,7 @@ impl Inner {
         let shard = self.shard(&id).ok_or(Error::NotHere(id))?;
         // One that is sent again may have been taken before, and one for later does not wait here.
         let impatient = request.caller == Caller::User && !request.resent && envelope.deliver_at.is_none();
-        if impatient && shard.is_full(&kind, &envelope.address) {
+        if impatient && shard.is_full(kind, &envelope.address) {
             return Err(Error::MailboxFull { address: envelope.address.clone(), capacity: kind.mailbox });
         }
         let method = method.clone();
@@ -151,13 +157,13 @@ impl Inner {
     }
 
     /// The message as its handler gets it.
-    fn message(
+    fn message<'a>(
         &self,
-        kind: Arc<Kind>,
+        kind: &'a Arc<Kind>,
         method: Method,
         shard: Arc<Shard>,
         request: Request,
-    ) -> Result<Admitted, Box<Refused>> {
+    ) -> Result<Admitted<'a>, Box<Refused>> {
         let persisted = method.delivery == Delivery::Persisted;
         // Only what is stored has a place in an order that outlives the mailbox.
         let seq = if persisted { self.ids.next() } else { Ok(request.envelope.id) };
@@ -177,7 +183,7 @@ impl Inner {
         }
         if Chain::is_in(&message.envelope) {
             let chain = Chain::of(&message.envelope);
-            if shard.is_deadlock(&chain, &kind, &message) {
+            if shard.is_deadlock(&chain, kind, &message) {
                 let envelope = message.envelope;
                 let error = Error::Deadlock { address: envelope.address.clone(), chain: Box::new(chain) };
                 let request = Request { envelope, caller, want, resent };
