@@ -387,3 +387,99 @@ async fn a_user_cannot_raise_the_isolation_level() {
     let error = raise.execute(transaction.postgres().unwrap()).await.unwrap_err();
     assert!(error.to_string().contains("must be called before any query"), "{error}");
 }
+
+/// What a transaction sees that the user of its connection before it may have left there: settings, locks; whether its time is at least
+/// that; and how it was begun.
+async fn seen(url: &str, transaction: &mut Transaction, asked: &str) -> (String, i64, bool, String) {
+    // Looked at from outside first: what is asked within is what the server does last.
+    let how = "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'";
+    let how: String = sqlx::query_scalar(how).fetch_one(&mut connect(url).await).await.unwrap();
+    let seen = sqlx::query_as(
+        "SELECT current_setting('search_path'),
+           (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objid = 7),
+           now() >= $1::timestamptz",
+    );
+    let seen = seen.bind(asked).fetch_one(transaction.postgres().unwrap());
+    let (path, locks, late): (String, i64, bool) = seen.await.unwrap();
+    (path, locks, late, how)
+}
+
+async fn time(url: &str) -> String {
+    sqlx::query_scalar("SELECT clock_timestamp()::text").fetch_one(&mut connect(url).await).await.unwrap()
+}
+
+/// Leaves things behind.
+async fn litter(transaction: &mut Transaction) {
+    let litter = "SET search_path = nowhere; LISTEN gossip; SELECT pg_advisory_lock(7)";
+    sqlx::raw_sql(litter).execute(transaction.postgres().unwrap()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_is_waited_for_begins_with_the_end_of_the_one_before_and_finds_nothing_of_it() {
+    let url = database().await;
+    ledger(&url).await;
+    let store = PostgresStore::open(Options { transactions: 1, ..options(&url, "one") }).await.unwrap();
+    claim(&store, 1, 1).await;
+    let run = id();
+    let writes = [write(1, 1, 0), note(&fence(1, 1), run, 0), write(1, 1, 1), note(&fence(1, 1), run, 1)];
+    let mut first = begun(&store, 0).await;
+    for (number, write) in writes.into_iter().enumerate() {
+        litter(&mut first).await;
+        let asked = time(&url).await;
+        let mut waiting = Box::pin(store.begin());
+        assert!(futures::poll!(&mut waiting).is_pending(), "there is only one connection");
+        assert_eq!(first.commit(write).await.unwrap(), Committed::Applied);
+        let mut second = waiting.await.unwrap();
+        let (path, locks, late, how) = seen(&url, &mut second, &asked).await;
+        assert_eq!((path.as_str(), locks, late), ("\"$user\", public", 0, true));
+        assert!(how.contains("COMMIT; BEGIN"), "{how}");
+        let raise = sqlx::query("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+        if number % 2 == 0 {
+            // Goes on as the next first one.
+            let entry = i64::try_from(number).unwrap() + 1;
+            let insert = sqlx::query("INSERT INTO ledger VALUES ($1)").bind(entry);
+            insert.execute(second.postgres().unwrap()).await.unwrap();
+            first = second;
+        } else {
+            let error = raise.execute(second.postgres().unwrap()).await.unwrap_err();
+            assert!(error.to_string().contains("must be called before any query"), "{error}");
+            // What was reset within it comes back with this, and must not stay.
+            second.rollback().await;
+            first = begun(&store, i64::try_from(number).unwrap() + 1).await;
+        }
+    }
+    let asked = time(&url).await;
+    let path: String = sqlx::query_scalar("SELECT current_setting('search_path')")
+        .fetch_one(first.postgres().unwrap())
+        .await
+        .unwrap();
+    let listens: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_listening_channels()")
+        .fetch_one(first.postgres().unwrap())
+        .await
+        .unwrap();
+    assert_eq!((path.as_str(), listens), ("\"$user\", public", 0), "asked at {asked}");
+    first.rollback().await;
+    assert_eq!(entries(&url).await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_given_a_transaction_that_was_begun_before_they_asked() {
+    let url = database().await;
+    ledger(&url).await;
+    let store = PostgresStore::open(Options { transactions: 1, ..options(&url, "one") }).await.unwrap();
+    claim(&store, 1, 1).await;
+    let mut first = begun(&store, 1).await;
+    litter(&mut first).await;
+    let mut waiting = Box::pin(store.begin());
+    assert!(futures::poll!(&mut waiting).is_pending());
+    assert_eq!(first.commit(write(1, 1, 0)).await.unwrap(), Committed::Applied);
+    // It was begun for somebody who does not want it any more.
+    drop(waiting);
+    let asked = time(&url).await;
+    let mut later = store.begin().await.unwrap();
+    let (path, locks, late, how) = seen(&url, &mut later, &asked).await;
+    assert_eq!((path.as_str(), locks, late), ("\"$user\", public", 0, true));
+    assert!(how.starts_with("ROLLBACK; BEGIN"), "{how}");
+    later.rollback().await;
+    assert_eq!(entries(&url).await, 1);
+}

@@ -1,8 +1,8 @@
 //! Connections for users' transactions: who gets one, and how it is made fit for the next.
 //!
 //! A transaction costs as many round trips as it must: BEGIN and what goes before it are one, COMMIT and what tidies up after it are
-//! another. A pool of the driver's would add two: it asks every connection that comes back whether it still works, and it tidies
-//! up by itself.
+//! another. If somebody waits for a connection by then, their BEGIN goes along with that COMMIT, and costs them none. A pool of the
+//! driver's would add two: it asks every connection that comes back whether it still works, and it tidies up by itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,16 +20,8 @@ use super::connect::{Meaning, Target, unavailable};
 use super::patience::{Patience, silence};
 use crate::store::Error;
 
-/// Ends a transaction and removes what its user may have left behind that would bother the next one.
-macro_rules! ending {
-    ($how:literal) => {
-        concat!($how, "; RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all()")
-    };
-}
-
-const COMMIT: &str = ending!("COMMIT");
-const THEN_COMMIT: &str = ending!("; COMMIT");
-const ROLLBACK: &str = ending!("ROLLBACK");
+/// Removes what a transaction's user may have left behind that would bother the next one.
+const TIDY: &str = "RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all()";
 
 /// A connection that was in use so recently is not asked whether it still works.
 const RECENTLY: Duration = Duration::from_secs(1);
@@ -52,17 +44,66 @@ pub(super) struct Sessions {
 /// Where connections are while nobody uses them.
 struct Home {
     target: Target,
-    /// The one that was used last is the last.
-    spare: Mutex<Vec<Live>>,
+    idle: Mutex<Idle>,
     closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Idle {
+    /// The one that was used last is the last.
+    spare: Vec<Live>,
+    /// How many wait for a connection.
+    waiting: usize,
+    /// How many transactions are ending with a BEGIN for one of those.
+    chaining: usize,
 }
 
 struct Live {
     connection: PgConnection,
     backend: Backend,
-    begin: Arc<str>,
+    texts: Arc<Texts>,
+    /// When a transaction was begun on it that nobody uses yet.
+    begun: Option<Instant>,
     made: Instant,
     used: Instant,
+}
+
+/// What connections are told.
+struct Texts {
+    begin: Arc<str>,
+    commit: Arc<str>,
+    /// What ends a transaction together with its last statement.
+    then_commit: String,
+    /// The same, and begins the next.
+    then_chain: String,
+    chain: Arc<str>,
+    rollback: Arc<str>,
+    /// Takes back what nobody has used, and begins anew.
+    anew: Arc<str>,
+}
+
+impl Texts {
+    fn new(synchronous_commit: &str) -> Self {
+        // The mark tells the last statement that the transaction is still the one that was begun here.
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
+        let mark = format!(
+            "SET LOCAL cleat.transaction = 'open'; SET LOCAL synchronous_commit = '{synchronous_commit}'"
+        );
+        // Whatever needs a snapshot keeps the user from raising the isolation level, under which the fence would be seen as it was long
+        // ago; this does, and costs no plan. Where it is tidied up within the transaction, the last part of that does.
+        let fresh = format!("{begin}; {mark}; DISCARD SEQUENCES");
+        // What is reset within a transaction comes back if that is taken back, and is reset once more then.
+        let next = format!("{begin}; RESET ALL; {mark}; UNLISTEN *; SELECT pg_advisory_unlock_all()");
+        Self {
+            commit: format!("COMMIT; {TIDY}").into(),
+            then_commit: format!("; COMMIT; {TIDY}"),
+            then_chain: format!("; COMMIT; {next}"),
+            chain: format!("COMMIT; {next}").into(),
+            rollback: format!("ROLLBACK; {TIDY}").into(),
+            anew: format!("ROLLBACK; {next}").into(),
+            begin: fresh.into(),
+        }
+    }
 }
 
 /// A connection as the server knows it: by its process, and when that began.
@@ -113,14 +154,16 @@ pub(super) struct Session {
 
 impl Sessions {
     pub(super) fn new(target: &Target, size: u32, wait: Duration, patience: Duration) -> Self {
-        let home = Home { target: target.clone(), spare: Mutex::default(), closed: AtomicBool::new(false) };
+        let home = Home { target: target.clone(), idle: Mutex::default(), closed: AtomicBool::new(false) };
         let home = Arc::new(home);
         let watched = Arc::downgrade(&home);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(IDLE / 10).await;
                 let Some(home) = watched.upgrade() else { return };
-                home.spare().retain(|live| live.used.elapsed() < IDLE);
+                // Nobody took what was begun for them; the server takes it back.
+                let forgotten = |live: &Live| live.begun.is_some() && live.used.elapsed() > RECENTLY;
+                home.idle().spare.retain(|live| live.used.elapsed() < IDLE && !forgotten(live));
             }
         });
         let size = size.max(1);
@@ -130,17 +173,26 @@ impl Sessions {
 
     /// Begins a transaction, as soon as there is a place for it.
     pub(super) async fn begin(&self) -> Result<Session, Error> {
-        let place = tokio::time::timeout(self.wait, Arc::clone(&self.places).acquire_owned())
+        let asked = Instant::now();
+        let place = self.place().await?;
+        let begin = async || self.home.begin(asked).await.map_err(unavailable);
+        let live = Patience::new(self.patience).through(begin).await?;
+        Ok(Session { live: Some(live), home: Arc::clone(&self.home), place: Some(place) })
+    }
+
+    async fn place(&self) -> Result<OwnedSemaphorePermit, Error> {
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(place);
+        }
+        let _waiting = self.home.wait();
+        tokio::time::timeout(self.wait, Arc::clone(&self.places).acquire_owned())
             .await
             .map_err(|_| Error::Exhausted {
                 size: self.size,
                 waited: self.wait,
                 advice: "raise `transactions` in the store's options, or keep transactions shorter",
             })?
-            .map_err(|_| Error::Closed)?;
-        let begin = async || self.home.begin().await.map_err(unavailable);
-        let live = Patience::new(self.patience).through(begin).await?;
-        Ok(Session { live: Some(live), home: Arc::clone(&self.home), place: Some(place) })
+            .map_err(|_| Error::Closed)
     }
 
     /// Waits for all transactions, and begins no more.
@@ -148,7 +200,7 @@ impl Sessions {
         self.home.closed.store(true, Ordering::SeqCst);
         let _all = self.places.acquire_many(self.size).await;
         self.places.close();
-        let spare = std::mem::take(&mut *self.home.spare());
+        let spare = std::mem::take(&mut self.home.idle().spare);
         for live in spare {
             let _ = tokio::time::timeout(RETURN, live.connection.close()).await;
         }
@@ -156,23 +208,39 @@ impl Sessions {
 }
 
 impl Home {
-    fn spare(&self) -> MutexGuard<'_, Vec<Live>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn begin(&self) -> Result<Live, sqlx::Error> {
+    /// Somebody waits for a connection until this is dropped.
+    fn wait(&self) -> Counted<'_> {
+        Counted::new(self, |idle| &mut idle.waiting)
+    }
+
+    /// The right to begin a transaction for somebody who waits, if there is anybody for whom nobody else does.
+    fn chain(&self) -> Option<Counted<'_>> {
+        let wanted = {
+            let idle = self.idle();
+            let begun = idle.spare.iter().filter(|live| live.begun.is_some()).count();
+            idle.waiting > idle.chaining + begun
+        };
+        (wanted && !self.closed.load(Ordering::SeqCst)).then(|| Counted::new(self, |idle| &mut idle.chaining))
+    }
+
+    /// Begins a transaction for somebody who asked for it at that moment.
+    async fn begin(&self, asked: Instant) -> Result<Live, sqlx::Error> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(sqlx::Error::PoolClosed);
         }
-        let spare = self.spare().pop();
+        let spare = self.idle().spare.pop();
         let mut live = match spare {
             Some(live) => live,
             None => Live::open(&self.target).await?,
         };
-        let begun = live.begin().await;
+        let begun = live.begin(asked).await;
         if begun.is_err() {
             // Whatever happened to it has happened to the others.
-            self.spare().clear();
+            self.idle().spare.clear();
         }
         begun.map(|()| live)
     }
@@ -180,8 +248,27 @@ impl Home {
     fn take_back(&self, mut live: Live) {
         live.used = Instant::now();
         if live.made.elapsed() < LIFETIME && !self.closed.load(Ordering::SeqCst) {
-            self.spare().push(live);
+            self.idle().spare.push(live);
         }
+    }
+}
+
+/// Counts as one until it is dropped.
+struct Counted<'a> {
+    home: &'a Home,
+    of: fn(&mut Idle) -> &mut usize,
+}
+
+impl<'a> Counted<'a> {
+    fn new(home: &'a Home, of: fn(&mut Idle) -> &mut usize) -> Self {
+        *of(&mut home.idle()) += 1;
+        Self { home, of }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        *(self.of)(&mut self.home.idle()) -= 1;
     }
 }
 
@@ -199,24 +286,24 @@ impl Live {
         // a user's nested one. BEGIN, COMMIT and ROLLBACK are ours.
         std::mem::forget(transaction);
         sqlx::raw_sql("ROLLBACK").execute(&mut connection).await?;
-        // The mark tells the last statement that the transaction is still the one that was begun here. Whatever needs a snapshot keeps
-        // the user from raising the isolation level, under which the fence would be seen as it was long ago; this does, and costs
-        // no plan.
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL cleat.transaction = 'open'; SET LOCAL synchronous_commit = '{level}';
-             DISCARD SEQUENCES"
-        );
         let now = Instant::now();
-        let backend = Backend { pid, since };
-        Ok(Self { connection, backend, begin: begin.into(), made: now, used: now })
+        let (backend, texts) = (Backend { pid, since }, Arc::new(Texts::new(&level)));
+        Ok(Self { connection, backend, texts, begun: None, made: now, used: now })
     }
 
-    async fn begin(&mut self) -> Result<(), sqlx::Error> {
+    /// Begins a transaction, unless one was begun for somebody who had asked by then: so the database's `now()` is never a moment before
+    /// its user asked.
+    async fn begin(&mut self, asked: Instant) -> Result<(), sqlx::Error> {
+        let begun = self.begun.take();
+        if begun.is_some_and(|begun| begun >= asked) {
+            return Ok(());
+        }
         if self.used.elapsed() > RECENTLY {
             let ping = tokio::time::timeout(RETURN, self.connection.ping()).await;
             ping.unwrap_or_else(|_| Err(silence()))?;
         }
-        let begin = sqlx::raw_sql(AssertSqlSafe(Arc::clone(&self.begin)));
+        let text = if begun.is_some() { &self.texts.anew } else { &self.texts.begin };
+        let begin = sqlx::raw_sql(AssertSqlSafe(Arc::clone(text)));
         begin.execute(&mut self.connection).await.map(|_| ())
     }
 
@@ -265,7 +352,11 @@ impl Session {
     /// COMMIT. Whoever gets another error than the database's does not know what became of the transaction.
     pub(super) async fn commit(mut self, limit: Duration) -> Result<(), sqlx::Error> {
         let Some(live) = &mut self.live else { return Err(sqlx::Error::PoolClosed) };
-        let End { ended, fit, .. } = live.end(COMMIT, 0, limit).await;
+        let chain = self.home.chain();
+        let text = if chain.is_some() { &live.texts.chain } else { &live.texts.commit };
+        let now = Instant::now();
+        let End { ended, fit, .. } = live.end(AssertSqlSafe(Arc::clone(text)), 0, limit).await;
+        live.begun = chain.is_some().then_some(now);
         if fit && let Some(live) = self.live.take() {
             self.home.take_back(live);
         }
@@ -275,9 +366,14 @@ impl Session {
     /// One more statement and COMMIT, in one round trip.
     pub(super) async fn finish(mut self, statement: String, limit: Duration) -> Finished {
         let Some(live) = &mut self.live else { return Finished::RolledBack(sqlx::Error::PoolClosed) };
-        let End { ended, before, fit } = live.end(AssertSqlSafe(statement + THEN_COMMIT), 1, limit).await;
+        let chain = self.home.chain();
+        let then = if chain.is_some() { &live.texts.then_chain } else { &live.texts.then_commit };
+        let text = statement + then;
+        let now = Instant::now();
+        let End { ended, before, fit } = live.end(AssertSqlSafe(text), 1, limit).await;
         match ended {
             Ok(()) => {
+                live.begun = chain.is_some().then_some(now);
                 if fit && let Some(live) = self.live.take() {
                     self.home.take_back(live);
                 }
@@ -286,7 +382,10 @@ impl Session {
             Err(error) if Meaning::of(&error) == Meaning::Unknown => {
                 Finished::Unknown(live.backend.clone(), error)
             }
-            Err(error) if before => Finished::Refused(self, error),
+            Err(error) if before => {
+                drop(chain);
+                Finished::Refused(self, error)
+            }
             Err(error) => Finished::RolledBack(error),
         }
     }
@@ -300,7 +399,8 @@ impl Session {
 }
 
 async fn roll_back(mut live: Live, home: &Home) {
-    if live.end(ROLLBACK, 0, RETURN).await.fit {
+    let text = AssertSqlSafe(Arc::clone(&live.texts.rollback));
+    if live.end(text, 0, RETURN).await.fit {
         home.take_back(live);
     }
 }
