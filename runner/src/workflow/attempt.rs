@@ -88,6 +88,8 @@ impl Attempt {
         let working = async { AssertUnwindSafe(work(context)).catch_unwind().await };
         let working = trace::within(trace, working).instrument(log);
         let result = tokio::select! {
+            // Most end at once, and then nothing else has to be waited for.
+            biased;
             done = AssertUnwindSafe(working).catch_unwind() => match done {
                 Ok(Ok(attempted)) => attempted,
                 Ok(Err(panic)) | Err(panic) => Err(Failed::Defect {

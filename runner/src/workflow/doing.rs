@@ -135,7 +135,7 @@ impl Driver {
     /// Writes down what is due.
     pub(super) async fn fire(&mut self) -> Result<(), Leave> {
         let now = now();
-        let row = self.me.lease().await.row().cloned();
+        let row = self.me.look().await.row.clone();
         let late = row.is_some_and(|row| {
             row.phase == Phase::Running && row.summary.deadline.is_some_and(|deadline| deadline <= now)
         });
@@ -184,7 +184,8 @@ impl Driver {
                             events.push(event);
                             continue;
                         }
-                        Some(transaction) => match self.commit(event, transaction).await? {
+                        // Few have one, and the others do not carry what it takes.
+                        Some(transaction) => match Box::pin(self.commit(event, transaction)).await? {
                             None => continue,
                             Some(failed) => failed,
                         },

@@ -165,7 +165,7 @@ impl Desk {
             outcome: Some(outcome.clone()),
             problem: None,
             open: Vec::new(),
-            ..row.summary.clone()
+            ..Summary::clone(&row.summary)
         };
         let writing = Writing {
             entries: vec![Entry::now(Event::Ended { outcome: outcome.clone() })],
@@ -193,7 +193,7 @@ impl Desk {
                 let lease = resident.lease().await;
                 let present = !lease.tail().gone;
                 let row = lease.row().filter(|_| present);
-                (row.map(|row| (row.phase, row.summary.clone())), present)
+                (row.map(|row| (row.phase, Summary::clone(&row.summary))), present)
             }
             None => (None, false),
         };
@@ -259,11 +259,11 @@ fn writing(call: &Call, row: &Row, longest: i64) -> Result<Option<Writing>, Hand
         METHOD_CANCEL => match row.phase {
             Phase::Running | Phase::Suspended => Some(Writing {
                 entries: vec![Entry::now(Event::Cancel(Why::Requested))],
-                row: becoming(Phase::Cancelling, true, row.summary.clone()),
+                row: becoming(Phase::Cancelling, true, Summary::clone(&row.summary)),
                 timer: None,
             }),
             Phase::Blocked => {
-                let summary = Summary { cancelling: true, ..row.summary.clone() };
+                let summary = Summary { cancelling: true, ..Summary::clone(&row.summary) };
                 Some(Writing {
                     entries: vec![Entry::now(Event::Cancel(Why::Requested))],
                     row: becoming(Phase::Blocked, false, summary),
@@ -286,14 +286,15 @@ fn writing(call: &Call, row: &Row, longest: i64) -> Result<Option<Writing>, Hand
         }
         METHOD_SUSPEND => match row.phase {
             Phase::Running | Phase::Cancelling => {
-                let summary = Summary { cancelling: row.phase == Phase::Cancelling, ..row.summary.clone() };
+                let cancelling = row.phase == Phase::Cancelling;
+                let summary = Summary { cancelling, ..Summary::clone(&row.summary) };
                 Some(Writing { row: becoming(Phase::Suspended, false, summary), ..Writing::default() })
             }
             _ => None,
         },
         METHOD_RESUME => match row.phase {
             Phase::Suspended => Some(Writing {
-                row: becoming(resumed(&row.summary), true, row.summary.clone()),
+                row: becoming(resumed(&row.summary), true, Summary::clone(&row.summary)),
                 ..Writing::default()
             }),
             _ => None,

@@ -24,7 +24,7 @@ use super::machine::{Blocked, Machine, Waited};
 use super::report::{StepKind, shown_as};
 use super::resident::Resident;
 use super::shard::Shard;
-use super::summary::Open;
+use super::summary::{Open, Summary};
 use super::tail::{Lease, Row, Tail, Writing};
 use crate::message::TraceContext;
 use crate::message::codec::time::{from_millis, to_millis};
@@ -174,7 +174,7 @@ impl Driver {
     /// Delivers what is written, does what is to be done, until the function rests.
     pub(super) async fn advance(&mut self) -> Result<(), Leave> {
         loop {
-            let Some(row) = self.me.lease().await.row().cloned() else { return Ok(()) };
+            let Some(row) = self.me.look().await.row.clone() else { return Ok(()) };
             self.take_written()?;
             self.show(&row);
             if row.phase.is_final() && self.function.is_some() {
@@ -285,13 +285,13 @@ impl Driver {
 
     /// Waits until something happens, and writes it down.
     async fn wait(&mut self) -> Result<(), Leave> {
-        let phase = self.phase().await;
+        let (phase, deadline) = self.standing().await;
         let runs = self.function.is_some() && matches!(phase, Some(Phase::Running | Phase::Cancelling));
         let closing = self.shard.closing.clone();
         if closing.is_cancelled() && self.tasks.is_empty() {
             return Err(Leave::Closed);
         }
-        let next = if runs { self.next_due().await } else { None };
+        let next = if runs { self.next_due(deadline) } else { None };
         let grace = self.quiet_since + self.grace(next);
         let idle = self.tasks.is_empty();
         tokio::select! {
@@ -314,8 +314,12 @@ impl Driver {
         Ok(())
     }
 
-    async fn phase(&mut self) -> Option<Phase> {
-        self.me.lease().await.row().map(|row| row.phase)
+    /// Its phase, and when it must have ended, in milliseconds of Unix time.
+    async fn standing(&mut self) -> (Option<Phase>, Option<i64>) {
+        let tail = self.me.look().await;
+        let row = tail.row.as_ref();
+        let running = row.filter(|row| row.phase == Phase::Running);
+        (row.map(|row| row.phase), running.and_then(|row| row.summary.deadline))
     }
 
     /// How long it stays in memory if nothing happens. Nobody is expected to ask one that sleeps for long and waits for nothing else.
@@ -330,10 +334,7 @@ impl Driver {
     }
 
     /// When something is due, in milliseconds of Unix time.
-    async fn next_due(&mut self) -> Option<i64> {
-        let lease = self.me.lease().await;
-        let deadline =
-            lease.row().filter(|row| row.phase == Phase::Running).and_then(|row| row.summary.deadline);
+    fn next_due(&self, deadline: Option<i64>) -> Option<i64> {
         self.due.keys().next().map(|(due, _)| *due).into_iter().chain(deadline).min()
     }
 
@@ -344,8 +345,8 @@ impl Driver {
     }
 
     /// What the function has come to, for the row.
-    pub(super) fn summarise(&self, row: &Row) -> super::summary::Summary {
-        let mut summary = row.summary.clone();
+    pub(super) fn summarise(&self, row: &Row) -> Summary {
+        let mut summary = Summary::clone(&row.summary);
         if let Some(function) = &self.function {
             let state = function.context().state();
             summary.steps = state.machine.steps_done();

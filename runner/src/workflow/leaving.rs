@@ -3,7 +3,7 @@
 use super::driver::{Driver, Leave};
 use super::journal::{Entry, Event, Why};
 use super::machine::Blocked;
-use super::summary::Problem;
+use super::summary::{Problem, Summary};
 use super::tail::{Becoming, Wake, Writing};
 use crate::message::codec::time::from_millis;
 use crate::store::{Phase, Write};
@@ -13,7 +13,8 @@ impl Driver {
     pub(super) async fn cancel(&mut self) -> Result<(), Leave> {
         let row = self.lease().await?.row().cloned();
         let Some(row) = row else { return Ok(()) };
-        let becoming = Becoming { phase: Phase::Cancelling, active: true, summary: row.summary };
+        let becoming =
+            Becoming { phase: Phase::Cancelling, active: true, summary: Summary::clone(&row.summary) };
         let entries = self.owed.drain(..).chain([Event::Cancel(Why::Deadline)]).map(Entry::now).collect();
         self.write(Writing { entries, row: Some(becoming), timer: None }, Vec::new()).await
     }

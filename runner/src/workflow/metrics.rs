@@ -1,5 +1,6 @@
 //! What executions tell Prometheus.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
@@ -9,9 +10,12 @@ use crate::entity::lag_buckets;
 use crate::message::EntityType;
 use crate::store::Phase;
 
-/// Metrics of executions.
+/// Metrics of executions. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Metrics {
+pub struct Metrics(Arc<Measured>);
+
+#[derive(Debug)]
+struct Measured {
     started: IntCounterVec,
     phases: IntCounterVec,
     activities: HistogramVec,
@@ -24,7 +28,7 @@ impl Metrics {
     /// # Errors
     /// Those of the registry: most likely that the names are taken, by another runner in this process.
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let metrics = Self {
+        let metrics = Measured {
             started: IntCounterVec::new(
                 Opts::new("cleat_executions_started_total", "Executions that were started here, by type."),
                 &["type"],
@@ -56,23 +60,23 @@ impl Metrics {
         registry.register(Box::new(metrics.phases.clone()))?;
         registry.register(Box::new(metrics.activities.clone()))?;
         registry.register(Box::new(metrics.lag.clone()))?;
-        Ok(metrics)
+        Ok(Self(Arc::new(metrics)))
     }
 
     pub(super) fn started(&self, entity_type: &EntityType) {
-        self.started.with_label_values(&[name_of(entity_type)]).inc();
+        self.0.started.with_label_values(&[name_of(entity_type)]).inc();
     }
 
     pub(super) fn became(&self, entity_type: &EntityType, phase: Phase) {
-        self.phases.with_label_values(&[name_of(entity_type), phase.as_str()]).inc();
+        self.0.phases.with_label_values(&[name_of(entity_type), phase.as_str()]).inc();
     }
 
     pub(super) fn tried(&self, entity_type: &EntityType, succeeded: bool, took: Duration) {
         let outcome = if succeeded { "ok" } else { "failed" };
-        self.activities.with_label_values(&[name_of(entity_type), outcome]).observe(took.as_secs_f64());
+        self.0.activities.with_label_values(&[name_of(entity_type), outcome]).observe(took.as_secs_f64());
     }
 
     pub(super) fn fired(&self, due: SystemTime) {
-        self.lag.observe(SystemTime::now().duration_since(due).unwrap_or_default().as_secs_f64());
+        self.0.lag.observe(SystemTime::now().duration_since(due).unwrap_or_default().as_secs_f64());
     }
 }

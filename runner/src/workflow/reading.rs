@@ -1,5 +1,6 @@
 //! What the store knows of executions, wherever they run.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -197,7 +198,7 @@ impl Host {
         let execution = &stored.execution;
         let workflow = self.workflow(&execution.address.entity_type)?;
         let row = Row {
-            summary: Summary::lenient(&execution.summary),
+            summary: Arc::new(Summary::lenient(&execution.summary)),
             address: execution.address.clone(),
             group: execution.group.clone(),
             run: execution.run,

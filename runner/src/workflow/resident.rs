@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::changes::Changes;
 use super::driver::{Happening, Shown};
-use super::tail::{Lease, Tail};
+use super::tail::{Lease, Tail, Told};
 use crate::message::EntityAddress;
 
 /// An execution that is in memory: where it is written to and told things.
@@ -19,8 +19,7 @@ pub(super) struct Resident {
     read: CancellationToken,
     /// Whether there was an execution when it was read.
     there: AtomicBool,
-    inbox: mpsc::UnboundedSender<Happening>,
-    changes: Changes,
+    told: Arc<Told>,
 }
 
 impl Resident {
@@ -31,7 +30,8 @@ impl Resident {
         let (inbox, happenings) = mpsc::unbounded_channel();
         let read = CancellationToken::new();
         let there = AtomicBool::new(false);
-        (Arc::new(Self { address, tail: Arc::default(), read, there, inbox, changes }), happenings)
+        let told = Arc::new(Told { inbox, changes });
+        (Arc::new(Self { address, tail: Arc::default(), read, there, told }), happenings)
     }
 
     /// It is known where the journal ends, or that this cannot be known.
@@ -49,13 +49,19 @@ impl Resident {
     /// The right to write, when it is one's turn.
     pub(super) async fn lease(&self) -> Lease {
         self.read.cancelled().await;
-        Lease::new(Arc::clone(&self.tail).lock_owned().await, self.inbox.clone(), self.changes.clone())
+        Lease::new(Arc::clone(&self.tail).lock_owned().await, Arc::clone(&self.told))
+    }
+
+    /// A look at the end of the journal, when nobody writes there.
+    pub(super) async fn look(&self) -> MutexGuard<'_, Tail> {
+        self.read.cancelled().await;
+        self.tail.lock().await
     }
 
     /// Tells its driver something, if it has one.
     pub(super) fn tell(&self, happening: Happening) {
         // A driver that has left tells whoever writes next that they have to look again.
-        let _ = self.inbox.send(happening);
+        let _ = self.told.inbox.send(happening);
     }
 
     /// What its function shows under a name. None if it left memory meanwhile.

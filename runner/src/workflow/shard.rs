@@ -267,7 +267,7 @@ impl Shard {
         let execution = stored.execution;
         let journal = Journal::read(self.store.as_ref(), execution.run).await?;
         let row = Row {
-            summary: Summary::decode(&execution.summary)?,
+            summary: Arc::new(Summary::decode(&execution.summary)?),
             address: execution.address,
             group: execution.group,
             run: execution.run,

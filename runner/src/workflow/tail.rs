@@ -3,6 +3,8 @@
 //! Whoever writes holds a [`Lease`] from before it chooses the next place until the write is committed. So entries are committed,
 //! and told to the function, in the order of their places, whether the engine writes them or somebody who sends a signal.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
@@ -27,7 +29,8 @@ pub(super) struct Row {
     pub(super) active: bool,
     pub(super) started: i64,
     pub(super) input: Bytes,
-    pub(super) summary: Summary,
+    /// Shared, because rows are copied with each write and it rarely changes.
+    pub(super) summary: Arc<Summary>,
     /// The place after the last entry of the journal.
     pub(super) next: i64,
 }
@@ -49,9 +52,16 @@ pub(super) struct Tail {
 /// the execution is read again.
 pub(super) struct Lease {
     tail: OwnedMutexGuard<Tail>,
-    inbox: mpsc::UnboundedSender<Happening>,
-    changes: Changes,
+    told: Arc<Told>,
     planned: Option<(Row, Vec<Entry>)>,
+}
+
+/// Who is told of what is written.
+pub(super) struct Told {
+    /// Whoever runs the execution.
+    pub(super) inbox: mpsc::UnboundedSender<Happening>,
+    /// Whoever wants to know that executions change.
+    pub(super) changes: Changes,
 }
 
 /// What is to become of an execution.
@@ -81,12 +91,8 @@ pub(super) enum Wake {
 }
 
 impl Lease {
-    pub(super) fn new(
-        tail: OwnedMutexGuard<Tail>,
-        inbox: mpsc::UnboundedSender<Happening>,
-        changes: Changes,
-    ) -> Self {
-        Self { tail, inbox, changes, planned: None }
+    pub(super) fn new(tail: OwnedMutexGuard<Tail>, told: Arc<Told>) -> Self {
+        Self { tail, told, planned: None }
     }
 
     pub(super) fn tail(&self) -> &Tail {
@@ -111,7 +117,8 @@ impl Lease {
         let wakes = matches!(row.phase, Phase::Running | Phase::Cancelling);
         let mut changed = writing.row;
         if changed.is_none() && !writing.entries.is_empty() && wakes && !row.active {
-            changed = Some(Becoming { phase: row.phase, active: true, summary: row.summary.clone() });
+            changed =
+                Some(Becoming { phase: row.phase, active: true, summary: Summary::clone(&row.summary) });
         }
         // Whoever is awake needs no timer.
         let awake = changed.as_ref().is_some_and(|changed| changed.active);
@@ -144,7 +151,7 @@ impl Lease {
             }));
             row.phase = phase;
             row.active = active;
-            row.summary = summary;
+            row.summary = Arc::new(summary);
         }
         if !writing.entries.is_empty() {
             let entries = writing.entries.iter().map(Entry::encode).collect::<Result<Vec<_>, _>>()?;
@@ -160,7 +167,7 @@ impl Lease {
     pub(super) fn committed(mut self) {
         if let Some(entries) = self.settle() {
             // Sent before the next one may write, so that they are told in order. If nobody listens, they are read from the database.
-            let _ = self.inbox.send(Happening::Written(entries));
+            let _ = self.told.inbox.send(Happening::Written(entries));
         }
     }
 
@@ -171,7 +178,7 @@ impl Lease {
 
     fn settle(&mut self) -> Option<Vec<Entry>> {
         let (row, entries) = self.planned.take()?;
-        self.changes.wrote(self.tail.row.as_ref().map(|before| before.phase), &row);
+        self.told.changes.wrote(self.tail.row.as_ref().map(|before| before.phase), &row);
         self.tail.row = Some(row);
         Some(entries)
     }
@@ -190,7 +197,7 @@ impl Lease {
     pub(super) fn close(mut self) {
         self.planned = None;
         self.tail.gone = true;
-        let _ = self.inbox.send(Happening::Broken);
+        let _ = self.told.inbox.send(Happening::Broken);
     }
 }
 
@@ -198,7 +205,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if self.planned.is_some() {
             self.tail.gone = true;
-            let _ = self.inbox.send(Happening::Broken);
+            let _ = self.told.inbox.send(Happening::Broken);
         }
     }
 }

@@ -35,7 +35,7 @@ impl Driver {
         }
         self.backlog.extend(left);
         if let Turn::Ended(end) = turn {
-            return Err(self.finish_by(lease, entries, end).await?);
+            return Err(Box::pin(self.finish_by(lease, entries, end)).await?);
         }
         self.write_by(lease, writing(entries), Vec::new(), Lease::committed_as_told).await?;
         self.turned = Some(turn).filter(|turn| *turn != Turn::Waiting);

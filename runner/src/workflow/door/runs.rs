@@ -72,7 +72,7 @@ impl Desk {
             active: true,
             started,
             input: start.input.clone(),
-            summary,
+            summary: Arc::new(summary),
             next,
         };
         call.context().also(Change::Begin(Box::new(Execution {
@@ -201,8 +201,7 @@ impl Desk {
         let (_, mut lease, row) = self.lease(call).await?;
         match row.phase {
             Phase::Blocked => {
-                let mut summary = row.summary;
-                summary.problem = None;
+                let summary = Summary { problem: None, ..Summary::clone(&row.summary) };
                 let becoming = Becoming { phase: resumed(&summary), active: true, summary };
                 let writing = Writing { row: Some(becoming), ..Writing::default() };
                 for change in lease.write(writing).map_err(retry)? {
@@ -257,7 +256,7 @@ impl Desk {
             problem: None,
             cancelling: false,
             open: Vec::new(),
-            ..row.summary.clone()
+            ..Summary::clone(&row.summary)
         };
         let run = Self::renew(call, shard, lease, &row, &summary, &kept)?;
         reply(&Started { run, existing: true })
