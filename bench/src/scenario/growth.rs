@@ -1,4 +1,7 @@
 //! The same with ever more entities, and with many finished messages in the tables.
+//!
+//! One cluster grows, and another one beside it stays as it was. They are put under load in turn: this machine is not equally fast from
+//! one minute to the next, and what is compared must not be minutes apart.
 
 use anyhow::Result;
 use bench_subject::protocol::{Command, Method, Outcome, Place, Touch};
@@ -12,7 +15,10 @@ const CLIENTS: usize = 64;
 const FIRST: usize = 1000;
 
 /// How many times as many entities there are each time.
-const FACTORS: &[usize] = &[1, 100, 1000];
+const FACTORS: &[usize] = &[100, 1000];
+
+/// How often each of the two has its turn.
+const TURNS: usize = 3;
 
 /// How many finished messages are added in one statement.
 const ROWS: u32 = 500_000;
@@ -31,45 +37,93 @@ pub async fn run(world: &World, report: &mut Report) -> Result<()> {
         "growth: from {first} to {most} entities with durable state, then {} finished messages",
         world.effort.finished
     );
-    let mut cluster = world.cluster(&System::Cleat, Shape::Alone).await?;
-    touch(&mut cluster, 0, first).await?;
-    // The first load of a process is slower than any later one, and would flatter those.
-    measure(world, &mut cluster, first).await?;
+    let mut pair = Pair {
+        small: world.cluster(&System::Cleat, Shape::Alone).await?,
+        large: world.cluster(&System::Cleat, Shape::Alone).await?,
+        first,
+    };
+    for cluster in [&mut pair.small, &mut pair.large] {
+        touch(cluster, 0, first).await?;
+        // The first load of a process is slower than any later one.
+        measure(world, cluster, first).await?;
+    }
     let mut touched = first;
-    let mut base: Option<Outcome> = None;
-    for factor in world.effort.choose(FACTORS, &[1, 10]) {
+    for factor in world.effort.choose(FACTORS, &[10]) {
         let entities = first * factor;
         if entities > most {
             break;
         }
-        touch(&mut cluster, touched, entities).await?;
+        touch(&mut pair.large, touched, entities).await?;
         touched = entities;
-        tidy(&cluster.database().url).await?;
-        let outcome = measure(world, &mut cluster, entities).await?;
         let what = format!("durable state, {entities} entities, {CLIENTS} clients");
-        add(report, &what, &outcome, base.as_ref(), first);
-        base.get_or_insert(outcome);
+        pair.compare(world, report, &what, entities).await?;
     }
     let finished = world.effort.choose(world.effort.finished, 1000);
     if finished > 0 {
-        finish(&cluster.database().url, finished).await?;
-        tidy(&cluster.database().url).await?;
-        let outcome = measure(world, &mut cluster, first).await?;
+        finish(&pair.large.database().url, finished).await?;
         let what = format!("durable state, {first} entities, {finished} more finished messages");
-        add(report, &what, &outcome, base.as_ref(), first);
+        pair.compare(world, report, &what, first).await?;
     }
-    world.clear(cluster).await
+    world.clear(pair.small).await?;
+    world.clear(pair.large).await
 }
 
-fn add(report: &mut Report, what: &str, outcome: &Outcome, base: Option<&Outcome>, first: usize) {
+/// A cluster that grows, beside one that does not.
+struct Pair {
+    small: Cluster,
+    large: Cluster,
+    /// How many entities the small one has.
+    first: usize,
+}
+
+impl Pair {
+    /// Measures both in turn, with so many entities of the large one.
+    async fn compare(
+        &mut self,
+        world: &World,
+        report: &mut Report,
+        what: &str,
+        entities: usize,
+    ) -> Result<()> {
+        let turns = world.effort.choose(TURNS, 1);
+        let (mut small, mut large) = (Vec::new(), Vec::new());
+        for cluster in [&self.small, &self.large] {
+            tidy(&cluster.database().url).await?;
+        }
+        for _ in 0..turns {
+            small.push(measure(world, &mut self.small, self.first).await?);
+            large.push(measure(world, &mut self.large, entities).await?);
+        }
+        add(report, what, &mean(&large), &mean(&small), self.first);
+        Ok(())
+    }
+}
+
+/// What several turns have shown together: of calls and CPU time the mean, of latencies the worst.
+fn mean(turns: &[Outcome]) -> Outcome {
+    let calls: f64 = turns.iter().map(|turn| turn.per_second).sum();
+    let per_call = |micros: fn(&Outcome) -> f64| {
+        turns.iter().map(|turn| micros(turn) * turn.per_second).sum::<f64>() / calls.max(f64::MIN_POSITIVE)
+    };
+    let worst = |latency: fn(&Outcome) -> f64| turns.iter().map(latency).fold(0.0, f64::max);
+    Outcome {
+        per_second: calls / turns.iter().map(|_| 1.0).sum::<f64>(),
+        p50: worst(|turn| turn.p50),
+        p99: worst(|turn| turn.p99),
+        p999: worst(|turn| turn.p999),
+        errors: turns.iter().map(|turn| turn.errors).sum(),
+        hung: turns.iter().map(|turn| turn.hung).sum(),
+        first_error: turns.iter().find_map(|turn| turn.first_error.clone()),
+        runner_micros: per_call(|turn| turn.runner_micros),
+        database_micros: per_call(|turn| turn.database_micros),
+    }
+}
+
+fn add(report: &mut Report, what: &str, outcome: &Outcome, base: &Outcome, first: usize) {
     let name = format!("{first} entities");
     let mut add = |metric: &str, value: fn(&Outcome) -> f64, unit, target: Option<Target>| {
         let measurement = Measurement::new(SCENARIO, format!("{what}{metric}"), value(outcome), unit);
-        let measurement = match base {
-            Some(base) => measurement.beside(name.as_str(), value(base)).may_want(target),
-            None => measurement,
-        };
-        report.add(measurement);
+        report.add(measurement.beside(name.as_str(), value(base)).may_want(target));
     };
     add("", |it| it.per_second, "1/s", Some(Target::RatioAtLeast(0.8)));
     add(": p99", |it| it.p99, "ms", None);
