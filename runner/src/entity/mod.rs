@@ -44,6 +44,7 @@ pub use host::{Host, Options, Present, Served, Work};
 pub use job::{Answer, Caller, Delivered, Reading, ReplyTo, Request, Want};
 pub use metrics::Metrics;
 pub(crate) use metrics::lag_buckets;
+pub(crate) use now::Pace;
 pub use refusal::{Never, OrRetry, Refusal};
 pub use registry::RegistrationEvent;
 pub(crate) use retry::Next;

@@ -79,9 +79,10 @@ impl Drop for Within {
     }
 }
 
-/// Whether the handlers of a method are quick enough to be run where their messages come from: how many of them have yet to show it.
+/// Whether some work, such as the handlers of a method, is quick enough until it waits or ends to be begun by whoever asks for it: how many
+/// have yet to show it.
 #[derive(Debug)]
-pub(super) struct Pace(AtomicU32);
+pub(crate) struct Pace(AtomicU32);
 
 impl Default for Pace {
     fn default() -> Self {
@@ -90,11 +91,12 @@ impl Default for Pace {
 }
 
 impl Pace {
-    pub(super) fn is_quick(&self) -> bool {
+    pub(crate) fn is_quick(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    fn took(&self, time: Duration) {
+    /// One took so long.
+    pub(crate) fn took(&self, time: Duration) {
         let left = self.0.load(Ordering::Relaxed);
         // Two that count at once count as one, which does not matter.
         if time > LONG {

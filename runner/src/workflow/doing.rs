@@ -1,6 +1,9 @@
 //! What a driver does for steps that have no answer yet.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{self, Poll, Waker};
+use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
@@ -115,8 +118,35 @@ impl Driver {
             trace: self.trace.clone(),
             span: self.span(step, attempt, &activity.name),
         };
-        self.tasks.spawn(attempting.run());
         self.running.insert(step, (activity, cancel));
+        self.attempt(attempting);
+    }
+
+    /// Begins an attempt: here if those of its workflow are quick until they wait or end, and then most have ended; otherwise in a task.
+    fn attempt(&mut self, attempt: Attempt) {
+        if self.pace.is_quick() {
+            let mut attempting = Box::pin(attempt.run());
+            let begun = Instant::now();
+            // Whoever is woken by it looks again anyway: a task begins by polling it.
+            let polled = attempting.as_mut().poll(&mut task::Context::from_waker(Waker::noop()));
+            self.pace.took(begun.elapsed());
+            match polled {
+                Poll::Ready(tried) => self.ended.push(tried),
+                Poll::Pending => drop(self.tasks.spawn(attempting)),
+            }
+            return;
+        }
+        let pace = Arc::clone(&self.pace);
+        self.tasks.spawn(async move {
+            let mut attempting = pin!(attempt.run());
+            let begun = Instant::now();
+            let polled = futures::poll!(attempting.as_mut());
+            pace.took(begun.elapsed());
+            match polled {
+                Poll::Ready(tried) => tried,
+                Poll::Pending => attempting.await,
+            }
+        });
     }
 
     /// What an attempt of an activity is seen as in the trace of its execution.
@@ -162,9 +192,9 @@ impl Driver {
         if events.is_empty() { Ok(()) } else { self.tell(events).await }
     }
 
-    /// An attempt has ended, and maybe others with it.
-    pub(super) async fn tried(&mut self, tried: Tried) -> Result<(), Leave> {
-        let mut all = vec![tried];
+    /// Attempts have ended.
+    pub(super) async fn tried(&mut self) -> Result<(), Leave> {
+        let mut all = std::mem::take(&mut self.ended);
         while let Some(Ok(more)) = self.tasks.try_join_next() {
             all.push(more);
         }

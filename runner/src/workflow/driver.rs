@@ -19,6 +19,7 @@ use super::activity::Activity;
 use super::attempt::Tried;
 use super::child::Child;
 use super::function::{Function, Turn};
+use super::host::Registered;
 use super::journal::{Entry, Event, Step};
 use super::machine::{Blocked, Machine, Waited};
 use super::report::{StepKind, shown_as};
@@ -26,6 +27,7 @@ use super::resident::Resident;
 use super::shard::Shard;
 use super::summary::{Open, Summary};
 use super::tail::{Lease, Row, Tail, Writing};
+use crate::entity::Pace;
 use crate::message::TraceContext;
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::store::{self, Change, Committed, Message, Phase, Write};
@@ -69,6 +71,8 @@ pub(super) struct Driver {
     pub(super) shard: Arc<Shard>,
     pub(super) me: Arc<Resident>,
     pub(super) workflow: Arc<dyn Workflow>,
+    /// Whether attempts of activities are begun here.
+    pub(super) pace: Arc<Pace>,
     pub(super) inbox: mpsc::UnboundedReceiver<Happening>,
     pub(super) function: Option<Function>,
     /// Entries that are written and not delivered.
@@ -76,6 +80,8 @@ pub(super) struct Driver {
     /// Activities that run, with how to tell them to stop.
     pub(super) running: BTreeMap<Step, (Activity, CancellationToken)>,
     pub(super) tasks: JoinSet<Tried>,
+    /// Attempts that ended where they were begun, and are still to be written down.
+    pub(super) ended: Vec<Tried>,
     /// Activities that are tried again later.
     pub(super) resting: BTreeMap<Step, Activity>,
     /// When something is due: sleeps and next attempts, in milliseconds of Unix time.
@@ -106,18 +112,20 @@ impl Driver {
     pub(super) fn new(
         shard: Arc<Shard>,
         me: Arc<Resident>,
-        workflow: Arc<dyn Workflow>,
+        Registered { workflow, pace }: Registered,
         inbox: mpsc::UnboundedReceiver<Happening>,
     ) -> Self {
         Self {
             shard,
             me,
             workflow,
+            pace,
             inbox,
             function: None,
             backlog: VecDeque::new(),
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
+            ended: Vec::new(),
             resting: BTreeMap::new(),
             due: BTreeMap::new(),
             children: BTreeMap::new(),
@@ -285,6 +293,9 @@ impl Driver {
 
     /// Waits until something happens, and writes it down.
     async fn wait(&mut self) -> Result<(), Leave> {
+        if !self.ended.is_empty() {
+            return Box::pin(self.tried()).await;
+        }
         let (phase, deadline) = self.standing().await;
         let runs = self.function.is_some() && matches!(phase, Some(Phase::Running | Phase::Cancelling));
         let closing = self.shard.closing.clone();
@@ -298,7 +309,10 @@ impl Driver {
             biased;
             Some(happening) = self.inbox.recv() => self.hear(happening)?,
             Some(tried) = self.tasks.join_next(), if !idle => return match tried {
-                Ok(tried) => Box::pin(self.tried(tried)).await,
+                Ok(tried) => {
+                    self.ended.push(tried);
+                    Box::pin(self.tried()).await
+                }
                 // Nobody knows what became of it.
                 Err(_) => Err(Leave::Again),
             },
@@ -391,6 +405,7 @@ impl Driver {
     pub(super) fn dismiss(&mut self) {
         std::mem::take(&mut self.running).into_values().for_each(|(_, cancel)| cancel.cancel());
         self.tasks.detach_all();
+        self.ended.clear();
     }
 
     pub(super) fn function(&self) -> Option<&Function> {

@@ -16,7 +16,7 @@ use super::report::Planned;
 use super::shard::Shard;
 use super::tail::Row;
 use super::{Definition, Metrics, Workflow};
-use crate::entity::{self, InvalidDefinition};
+use crate::entity::{self, InvalidDefinition, Pace};
 use crate::message::{EntityAddress, EntityType};
 use crate::shard::ownership::{self, NotOpened, Progress};
 use crate::shard::{Epoch, Fence, ShardId};
@@ -74,13 +74,21 @@ pub(super) struct Inner {
     pub(super) store: Arc<dyn Store>,
     pub(super) entities: entity::Host,
     pub(super) options: Options,
-    workflows: RwLock<HashMap<EntityType, Arc<dyn Workflow>>>,
+    workflows: RwLock<HashMap<EntityType, Registered>>,
     shards: RwLock<Shards>,
     /// Shards were opened or closed.
     changed: Notify,
     lost: broadcast::Sender<Fence>,
     pub(super) changes: Changes,
     stop: CancellationToken,
+}
+
+/// A type of workflow that is served here.
+#[derive(Clone)]
+pub(super) struct Registered {
+    pub(super) workflow: Arc<dyn Workflow>,
+    /// How quick its activities are.
+    pub(super) pace: Arc<Pace>,
 }
 
 #[derive(Default)]
@@ -119,7 +127,7 @@ impl Host {
         let definition = workflow.definition().clone();
         let known = self.0.workflows.write().unwrap_or_else(PoisonError::into_inner);
         let mut known = known;
-        known.insert(definition.entity_type.clone(), workflow);
+        known.insert(definition.entity_type.clone(), Registered { workflow, pace: Arc::default() });
         drop(known);
         self.0.entities.register(Arc::new(Door::new(&definition, &self.0)))?;
         let inner = Arc::clone(&self.0);
@@ -150,10 +158,11 @@ impl Host {
         let known = self.0.workflows.read().unwrap_or_else(PoisonError::into_inner);
         let mut active: HashMap<EntityType, usize> = HashMap::new();
         self.0.all_shards().iter().for_each(|shard| shard.count_residents(&mut active));
-        let served = known.values().map(|workflow| entity::Served {
-            entity_type: workflow.definition().entity_type.clone(),
-            group: workflow.definition().group.clone(),
-            active: active.get(&workflow.definition().entity_type).copied().unwrap_or_default(),
+        let definitions = known.values().map(|registered| registered.workflow.definition());
+        let served = definitions.map(|definition| entity::Served {
+            entity_type: definition.entity_type.clone(),
+            group: definition.group.clone(),
+            active: active.get(&definition.entity_type).copied().unwrap_or_default(),
         });
         let mut served: Vec<_> = served.collect();
         served.sort_by(|one, other| one.entity_type.cmp(&other.entity_type));
@@ -246,6 +255,10 @@ impl Host {
 
 impl Inner {
     pub(super) fn workflow(&self, entity_type: &EntityType) -> Option<Arc<dyn Workflow>> {
+        self.registered(entity_type).map(|registered| registered.workflow)
+    }
+
+    pub(super) fn registered(&self, entity_type: &EntityType) -> Option<Registered> {
         self.workflows.read().unwrap_or_else(PoisonError::into_inner).get(entity_type).cloned()
     }
 

@@ -161,7 +161,7 @@ impl Shard {
         address: &EntityAddress,
         fresh: Option<(Row, Vec<Entry>)>,
     ) -> Option<Arc<Resident>> {
-        let workflow = self.inner.upgrade()?.workflow(&address.entity_type)?;
+        let registered = self.inner.upgrade()?.registered(&address.entity_type)?;
         let mut residents = lock(&self.residents);
         if let Some(resident) = residents.get(address) {
             return Some(Arc::clone(resident));
@@ -169,7 +169,7 @@ impl Shard {
         let (resident, inbox) = Resident::new(address.clone(), self.changes.clone());
         residents.insert(address.clone(), Arc::clone(&resident));
         drop(residents);
-        let driver = Driver::new(Arc::clone(self), Arc::clone(&resident), workflow, inbox);
+        let driver = Driver::new(Arc::clone(self), Arc::clone(&resident), registered, inbox);
         let (shard, me) = (Arc::clone(self), Arc::clone(&resident));
         self.spawn(async move {
             let leave = driver.run(fresh).await;
