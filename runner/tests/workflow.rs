@@ -14,6 +14,8 @@ mod peers;
 #[path = "store_postgres_rig/proxy.rs"]
 #[allow(dead_code, reason = "not every program of tests needs all of it")]
 mod proxy;
+#[path = "workflow/quick.rs"]
+mod quick;
 #[path = "workflow/steering.rs"]
 mod steering;
 #[path = "workflow/transaction.rs"]
