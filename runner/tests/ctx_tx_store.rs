@@ -388,30 +388,46 @@ async fn a_user_cannot_raise_the_isolation_level() {
     assert!(error.to_string().contains("must be called before any query"), "{error}");
 }
 
-/// What a transaction sees that the user of its connection before it may have left there: settings, locks; whether its time is at least
-/// that; and how it was begun.
-async fn seen(url: &str, transaction: &mut Transaction, asked: &str) -> (String, i64, bool, String) {
+/// Whether a transaction finds nothing of the user of its connection before it, whether its time is at least that, and how it was begun.
+async fn seen(url: &str, transaction: &mut Transaction, asked: &str) -> (bool, bool, String) {
     // Looked at from outside first: what is asked within is what the server does last.
     let how = "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'";
     let how: String = sqlx::query_scalar(how).fetch_one(&mut connect(url).await).await.unwrap();
-    let seen = sqlx::query_as(
-        "SELECT current_setting('search_path'),
-           (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objid = 7),
-           now() >= $1::timestamptz",
+    let late = sqlx::query_scalar("SELECT now() >= $1::timestamptz").bind(asked);
+    let late: bool = late.fetch_one(transaction.postgres().unwrap()).await.unwrap();
+    (is_clean(transaction).await, late, how)
+}
+
+/// Whether nothing of what [`litter`] leaves is there.
+async fn is_clean(transaction: &mut Transaction) -> bool {
+    let clean = sqlx::query_scalar(
+        "SELECT current_setting('search_path') = '\"$user\", public' AND current_user = session_user
+           AND to_regclass('pg_temp.ledger') IS NULL AND NOT EXISTS (SELECT 1 FROM pg_cursors WHERE name = 'left_open')
+           AND NOT EXISTS (SELECT 1 FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory' AND objid = 7)",
     );
-    let seen = seen.bind(asked).fetch_one(transaction.postgres().unwrap());
-    let (path, locks, late): (String, i64, bool) = seen.await.unwrap();
-    (path, locks, late, how)
+    clean.fetch_one(transaction.postgres().unwrap()).await.unwrap()
 }
 
 async fn time(url: &str) -> String {
     sqlx::query_scalar("SELECT clock_timestamp()::text").fetch_one(&mut connect(url).await).await.unwrap()
 }
 
+/// A role that may do everything.
+async fn guest(url: &str) -> String {
+    let guest = format!("guest_{}", id());
+    let create = sqlx::AssertSqlSafe(format!("CREATE ROLE {guest} SUPERUSER"));
+    sqlx::raw_sql(create).execute(&mut connect(url).await).await.unwrap();
+    guest
+}
+
 /// Leaves things behind.
-async fn litter(transaction: &mut Transaction) {
-    let litter = "SET search_path = nowhere; LISTEN gossip; SELECT pg_advisory_lock(7)";
+async fn litter(transaction: &mut Transaction, guest: &str) {
+    let litter = sqlx::AssertSqlSafe(format!(
+        "CREATE TEMP TABLE ledger (entry bigint); DECLARE left_open CURSOR WITH HOLD FOR SELECT 1; SET ROLE {guest};
+         LISTEN gossip; SELECT pg_advisory_lock(7); SET search_path = nowhere"
+    ));
     sqlx::raw_sql(litter).execute(transaction.postgres().unwrap()).await.unwrap();
+    assert!(!is_clean(transaction).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -420,18 +436,18 @@ async fn a_transaction_that_is_waited_for_begins_with_the_end_of_the_one_before_
     ledger(&url).await;
     let store = PostgresStore::open(Options { transactions: 1, ..options(&url, "one") }).await.unwrap();
     claim(&store, 1, 1).await;
-    let run = id();
+    let (run, guest) = (id(), guest(&url).await);
     let writes = [write(1, 1, 0), note(&fence(1, 1), run, 0), write(1, 1, 1), note(&fence(1, 1), run, 1)];
     let mut first = begun(&store, 0).await;
     for (number, write) in writes.into_iter().enumerate() {
-        litter(&mut first).await;
+        litter(&mut first, &guest).await;
         let asked = time(&url).await;
         let mut waiting = Box::pin(store.begin());
         assert!(futures::poll!(&mut waiting).is_pending(), "there is only one connection");
         assert_eq!(first.commit(write).await.unwrap(), Committed::Applied);
         let mut second = waiting.await.unwrap();
-        let (path, locks, late, how) = seen(&url, &mut second, &asked).await;
-        assert_eq!((path.as_str(), locks, late), ("\"$user\", public", 0, true));
+        let (clean, late, how) = seen(&url, &mut second, &asked).await;
+        assert!(clean && late, "{clean} {late}");
         assert!(how.contains("COMMIT; BEGIN"), "{how}");
         let raise = sqlx::query("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
         if number % 2 == 0 {
@@ -448,16 +464,11 @@ async fn a_transaction_that_is_waited_for_begins_with_the_end_of_the_one_before_
             first = begun(&store, i64::try_from(number).unwrap() + 1).await;
         }
     }
-    let asked = time(&url).await;
-    let path: String = sqlx::query_scalar("SELECT current_setting('search_path')")
-        .fetch_one(first.postgres().unwrap())
-        .await
-        .unwrap();
     let listens: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_listening_channels()")
         .fetch_one(first.postgres().unwrap())
         .await
         .unwrap();
-    assert_eq!((path.as_str(), listens), ("\"$user\", public", 0), "asked at {asked}");
+    assert!(listens == 0 && is_clean(&mut first).await);
     first.rollback().await;
     assert_eq!(entries(&url).await, 4);
 }
@@ -468,8 +479,9 @@ async fn nobody_is_given_a_transaction_that_was_begun_before_they_asked() {
     ledger(&url).await;
     let store = PostgresStore::open(Options { transactions: 1, ..options(&url, "one") }).await.unwrap();
     claim(&store, 1, 1).await;
+    let guest = guest(&url).await;
     let mut first = begun(&store, 1).await;
-    litter(&mut first).await;
+    litter(&mut first, &guest).await;
     let mut waiting = Box::pin(store.begin());
     assert!(futures::poll!(&mut waiting).is_pending());
     assert_eq!(first.commit(write(1, 1, 0)).await.unwrap(), Committed::Applied);
@@ -477,8 +489,8 @@ async fn nobody_is_given_a_transaction_that_was_begun_before_they_asked() {
     drop(waiting);
     let asked = time(&url).await;
     let mut later = store.begin().await.unwrap();
-    let (path, locks, late, how) = seen(&url, &mut later, &asked).await;
-    assert_eq!((path.as_str(), locks, late), ("\"$user\", public", 0, true));
+    let (clean, late, how) = seen(&url, &mut later, &asked).await;
+    assert!(clean && late, "{clean} {late}");
     assert!(how.starts_with("ROLLBACK; BEGIN"), "{how}");
     later.rollback().await;
     assert_eq!(entries(&url).await, 1);

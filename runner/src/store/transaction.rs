@@ -17,6 +17,8 @@ use super::{Committed, Error, Write, postgres, sqlite};
 /// - `COMMIT`, `ROLLBACK` and the like are not the user's: a transaction that was ended that way is not committed, but what it ended
 ///   by `COMMIT` is. Savepoints, such as sqlx's nested transactions, are fine.
 /// - On PostgreSQL it is of the isolation level READ COMMITTED, since the fence must be seen as it is at the end.
+/// - On PostgreSQL its connection is used by others afterwards. They find nothing of it: neither settings nor a role, temporary tables,
+///   cursors, locks or what it listened to. Prepared statements stay.
 /// - On SQLite it is the only writer of the database while it lasts: all other writes wait for it, and if the database is in
 ///   memory, all reads.
 pub struct Transaction(Kind);

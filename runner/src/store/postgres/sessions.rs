@@ -20,8 +20,12 @@ use super::connect::{Meaning, Target, unavailable};
 use super::patience::{Patience, silence};
 use crate::store::Error;
 
-/// Removes what a transaction's user may have left behind that would bother the next one.
-const TIDY: &str = "RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all()";
+/// Removes what a transaction's user may have left behind that the next one must not find: cursors, a role, settings, and tables that hide
+/// others of their name. Then [`RELEASE`].
+const TIDY: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; DISCARD TEMP";
+
+/// The same for locks. Under settings that nobody else has chosen.
+const RELEASE: &str = "SELECT pg_advisory_unlock_all()";
 
 /// A connection that was in use so recently is not asked whether it still works.
 const RECENTLY: Duration = Duration::from_secs(1);
@@ -93,13 +97,13 @@ impl Texts {
         // ago; this does, and costs no plan. Where it is tidied up within the transaction, the last part of that does.
         let fresh = format!("{begin}; {mark}; DISCARD SEQUENCES");
         // What is reset within a transaction comes back if that is taken back, and is reset once more then.
-        let next = format!("{begin}; RESET ALL; {mark}; UNLISTEN *; SELECT pg_advisory_unlock_all()");
+        let next = format!("{begin}; {TIDY}; {mark}; {RELEASE}");
         Self {
-            commit: format!("COMMIT; {TIDY}").into(),
-            then_commit: format!("; COMMIT; {TIDY}"),
+            commit: format!("COMMIT; {TIDY}; {RELEASE}").into(),
+            then_commit: format!("; COMMIT; {TIDY}; {RELEASE}"),
             then_chain: format!("; COMMIT; {next}"),
             chain: format!("COMMIT; {next}").into(),
-            rollback: format!("ROLLBACK; {TIDY}").into(),
+            rollback: format!("ROLLBACK; {TIDY}; {RELEASE}").into(),
             anew: format!("ROLLBACK; {next}").into(),
             begin: fresh.into(),
         }
