@@ -495,3 +495,26 @@ async fn nobody_is_given_a_transaction_that_was_begun_before_they_asked() {
     later.rollback().await;
     assert_eq!(entries(&url).await, 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_for_one_that_fails_at_commit_has_a_transaction_all_the_same() {
+    let url = database().await;
+    ledger(&url).await;
+    let promises = "CREATE TABLE promises (entry bigint REFERENCES ledger DEFERRABLE INITIALLY DEFERRED)";
+    sqlx::query(promises).execute(&mut connect(&url).await).await.unwrap();
+    let store = PostgresStore::open(Options { transactions: 1, ..options(&url, "one") }).await.unwrap();
+    claim(&store, 1, 1).await;
+    for write in [write(1, 1, 0), note(&fence(1, 1), id(), 0)] {
+        let mut first = begun(&store, 1).await;
+        let broken = sqlx::query("INSERT INTO promises VALUES (99)");
+        broken.execute(first.postgres().unwrap()).await.unwrap();
+        let mut waiting = Box::pin(store.begin());
+        assert!(futures::poll!(&mut waiting).is_pending());
+        assert_eq!(first.commit(write).await.unwrap_err().reason(), "Rejected");
+        let mut second = waiting.await.unwrap();
+        let insert = sqlx::query("INSERT INTO ledger VALUES (2)");
+        insert.execute(second.postgres().unwrap()).await.unwrap();
+        second.rollback().await;
+        assert_eq!(entries(&url).await, 0);
+    }
+}

@@ -249,7 +249,9 @@ impl Home {
         begun.map(|()| live)
     }
 
-    fn take_back(&self, mut live: Live) {
+    /// Takes a connection that is fit for others, maybe with a transaction that was begun on it for one of them.
+    fn take_back(&self, mut live: Live, begun: Option<Instant>) {
+        live.begun = begun;
         live.used = Instant::now();
         if live.made.elapsed() < LIFETIME && !self.closed.load(Ordering::SeqCst) {
             self.idle().spare.push(live);
@@ -358,11 +360,10 @@ impl Session {
         let Some(live) = &mut self.live else { return Err(sqlx::Error::PoolClosed) };
         let chain = self.home.chain();
         let text = if chain.is_some() { &live.texts.chain } else { &live.texts.commit };
-        let now = Instant::now();
+        let begun = chain.as_ref().map(|_| Instant::now());
         let End { ended, fit, .. } = live.end(AssertSqlSafe(Arc::clone(text)), 0, limit).await;
-        live.begun = chain.is_some().then_some(now);
         if fit && let Some(live) = self.live.take() {
-            self.home.take_back(live);
+            self.home.take_back(live, begun);
         }
         ended
     }
@@ -373,13 +374,12 @@ impl Session {
         let chain = self.home.chain();
         let then = if chain.is_some() { &live.texts.then_chain } else { &live.texts.then_commit };
         let text = statement + then;
-        let now = Instant::now();
+        let begun = chain.as_ref().map(|_| Instant::now());
         let End { ended, before, fit } = live.end(AssertSqlSafe(text), 1, limit).await;
         match ended {
             Ok(()) => {
-                live.begun = chain.is_some().then_some(now);
                 if fit && let Some(live) = self.live.take() {
-                    self.home.take_back(live);
+                    self.home.take_back(live, begun);
                 }
                 Finished::Committed
             }
@@ -405,7 +405,7 @@ impl Session {
 async fn roll_back(mut live: Live, home: &Home) {
     let text = AssertSqlSafe(Arc::clone(&live.texts.rollback));
     if live.end(text, 0, RETURN).await.fit {
-        home.take_back(live);
+        home.take_back(live, None);
     }
 }
 
