@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cleat_testing::postgres::{self, Error, Options, Server, Shutdown, Target};
+use cleat_testing::postgres::{self, Error, Options, Replication, Server, Shutdown, Target};
 use cleat_testing::process::{self, Process};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
@@ -310,4 +310,42 @@ async fn what_is_left_of_a_killed_watchdog_is_removed_by_the_next_start_and_live
     start().await;
     assert!(is_removed(&left.path));
     assert_eq!(read(&live.url).await, ["kept"]);
+}
+
+#[tokio::test]
+async fn a_commit_waits_for_the_synchronous_standby_and_survives_its_promotion() {
+    let mut servers = Replication::start(Options::default()).await.unwrap();
+    let database = servers.primary.database().await.unwrap();
+    write(&database.url).await;
+
+    servers.synchronous.pause(Target::All).await.unwrap();
+    let mut connection = connect(&database.url).await;
+    let commit = tokio::spawn(async move {
+        sqlx::query("INSERT INTO note VALUES ('waits')").execute(&mut connection).await.map(|_| ())
+    });
+    let mut observer = connect(&database.url).await;
+    let waits = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep')";
+    let seen =
+        async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut observer).await.unwrap() {} };
+    tokio::time::timeout(PATIENCE, seen).await.unwrap();
+    assert!(!commit.is_finished());
+    servers.synchronous.resume(Target::All).unwrap();
+    commit.await.unwrap().unwrap();
+
+    servers.primary.stop(Shutdown::Immediate).await.unwrap();
+    servers.synchronous.promote().await.unwrap();
+    let promoted = servers.synchronous.url(&database.name);
+    assert_eq!(read(&promoted).await, ["kept", "waits"]);
+    sqlx::query("INSERT INTO note VALUES ('new')").execute(&mut connect(&promoted).await).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restored_base_backup_has_lost_what_was_committed_after_it() {
+    let mut server = start().await;
+    let url = server.database().await.unwrap().url;
+    write(&url).await;
+    let backup = server.backup().await.unwrap();
+    sqlx::query("INSERT INTO note VALUES ('lost')").execute(&mut connect(&url).await).await.unwrap();
+    server.restore(backup).await.unwrap();
+    assert_eq!(read(&url).await, ["kept"]);
 }

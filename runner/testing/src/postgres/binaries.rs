@@ -23,7 +23,7 @@ const USUAL: &[&str] = &[
 ];
 
 /// The binaries of one PostgreSQL version, seen to run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Binaries {
     pub(super) initdb: PathBuf,
     pub(super) postgres: PathBuf,
@@ -40,6 +40,12 @@ impl Binaries {
             Some(found) => Ok(found),
             None => Err(Error::Missing { searched }),
         }
+    }
+
+    /// Comes with the server's, or with the client's in a folder of `PATH`.
+    pub(super) fn basebackup(&self) -> PathBuf {
+        let beside = self.postgres.with_file_name("pg_basebackup");
+        if runs(&beside) { beside } else { "pg_basebackup".into() }
     }
 
     fn of(folder: &Path) -> Option<Self> {

@@ -45,6 +45,12 @@ pub enum Error {
         /// What it printed.
         output: String,
     },
+    /// `pg_basebackup` failed.
+    #[error("pg_basebackup failed:\n{output}")]
+    BaseBackup {
+        /// What it printed.
+        output: String,
+    },
     /// The server ended while it was starting.
     #[error("PostgreSQL did not start; its log:\n{log}")]
     Start {

@@ -13,6 +13,8 @@
 //! A test that restarts, kills or pauses the server starts one for itself with [`Server::start`]; the shared one
 //! cannot be harmed, because that takes a `&mut Server`.
 //!
+//! [`Replication::start`] starts a primary with a synchronous and an asynchronous standby.
+//!
 //! # Guarantees
 //! - Commits are durable as in production: fsync and everything else that matters is at its default.
 //! - Servers of different processes, and several of one process, do not meet: each has a folder, a port and a
@@ -29,10 +31,12 @@ mod binaries;
 mod error;
 mod home;
 mod postmaster;
+mod replication;
 mod server;
 
 pub use error::Error;
 pub use postmaster::Shutdown;
+pub use replication::{Backup, Replication};
 pub use server::{Database, Options, Server, Target};
 
 /// The server that all tests of this process share; the first call starts it.

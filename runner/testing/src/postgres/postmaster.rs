@@ -18,7 +18,7 @@ use crate::os::{self, Entry};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often the state of processes is looked at; the system has no event to wait for.
-const GLANCE: Duration = Duration::from_millis(5);
+pub(super) const GLANCE: Duration = Duration::from_millis(5);
 
 /// How PostgreSQL is told to shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

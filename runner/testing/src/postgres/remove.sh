@@ -15,7 +15,7 @@ signal() {
     for entry in $(find /proc -maxdepth 2 -name cwd \( -lname "$home" -o -lname "$home/*" \)); do
         entry=${entry%/cwd}
         read -r name <"$entry/comm"
-        case $name in postgres | postmaster | initdb) kill "$1" "${entry#/proc/}" ;; esac
+        case $name in postgres | postmaster | initdb | pg_basebackup) kill "$1" "${entry#/proc/}" ;; esac
     done
 }
 

@@ -15,14 +15,14 @@ use super::home::Home;
 use super::postmaster::{Launch, Postmaster, Shutdown, command};
 
 /// The superuser, who needs no password.
-const USER: &str = "postgres";
+pub(super) const USER: &str = "postgres";
 
 /// Ports below those that the system gives to outgoing connections: none of these takes a stopped server's port
 /// away, and none can meet itself there.
 const PORTS: std::ops::Range<u16> = 15_000..30_000;
 
 /// How many ports are tried until one is free from the look at it to the server's start.
-const PORT_ATTEMPTS: u32 = 50;
+pub(super) const PORT_ATTEMPTS: u32 = 50;
 
 /// What a server is started with.
 #[derive(Debug, Clone, Default)]
@@ -102,12 +102,12 @@ pub struct Database {
 #[derive(Debug)]
 pub struct Server {
     // Dropped in this order: the folder's removal ends the server, then the postmaster is reaped.
-    home: Home,
-    postmaster: Option<Postmaster>,
-    binaries: Binaries,
-    account: Account,
-    port: u16,
-    databases: AtomicU64,
+    pub(super) home: Home,
+    pub(super) postmaster: Option<Postmaster>,
+    pub(super) binaries: Binaries,
+    pub(super) account: Account,
+    pub(super) port: u16,
+    pub(super) databases: AtomicU64,
 }
 
 impl Server {
@@ -255,12 +255,12 @@ async fn create_cluster(
 }
 
 /// A port that nobody listens on at this moment.
-fn free_port() -> Result<u16, Error> {
+pub(super) fn free_port() -> Result<u16, Error> {
     let mut ports = std::iter::repeat_with(|| rand::random_range(PORTS)).take(1_000);
     ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).ok_or_else(no_port)
 }
 
-fn no_port() -> Error {
+pub(super) fn no_port() -> Error {
     Error::Io { action: "find a free port", source: std::io::ErrorKind::AddrInUse.into() }
 }
 
