@@ -1,5 +1,7 @@
 //! Conditions: what is so, since when, and why.
 
+use std::borrow::Cow;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -7,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The type of the condition.
-    pub type_: &'static str,
+    pub type_: Cow<'static, str>,
     /// Whether it holds; None if that cannot be told.
     pub holds: Option<bool>,
     /// Why, in one CamelCase word.
@@ -21,18 +23,30 @@ const LONGEST: usize = 4096;
 
 impl Finding {
     /// It is so.
-    pub fn yes(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { type_, holds: Some(true), reason: reason.into(), message: message.into() }
+    pub fn yes(
+        type_: impl Into<Cow<'static, str>>,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { type_: type_.into(), holds: Some(true), reason: reason.into(), message: message.into() }
     }
 
     /// It is not so.
-    pub fn no(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { type_, holds: Some(false), reason: reason.into(), message: message.into() }
+    pub fn no(
+        type_: impl Into<Cow<'static, str>>,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { type_: type_.into(), holds: Some(false), reason: reason.into(), message: message.into() }
     }
 
     /// Nobody knows.
-    pub fn unknown(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { type_, holds: None, reason: reason.into(), message: message.into() }
+    pub fn unknown(
+        type_: impl Into<Cow<'static, str>>,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { type_: type_.into(), holds: None, reason: reason.into(), message: message.into() }
     }
 }
 
@@ -55,7 +69,7 @@ pub fn conditions(
             message = format!("{}…", &message[..message.floor_char_boundary(LONGEST)]);
         }
         Condition {
-            type_: finding.type_.to_owned(),
+            type_: finding.type_.into_owned(),
             status: status.to_owned(),
             reason: finding.reason,
             message,

@@ -15,6 +15,7 @@ pub mod egress;
 pub mod entity;
 pub mod gateway;
 pub mod handler;
+pub mod health;
 pub mod lease;
 pub mod message;
 pub mod shard;

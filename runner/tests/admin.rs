@@ -14,6 +14,7 @@ use cleat_proto::v1::tell_execution_request::{Cancel, Signal, Terminate, What};
 use cleat_proto::v1::{self, ExecutionRef, RunnerStatus};
 use cleat_runner::admin::{Declared, Problem};
 use cleat_runner::cron::{Cron, Schedule};
+use cleat_runner::health::Reason;
 use cleat_runner::prelude::*;
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -288,5 +289,38 @@ async fn crons_are_asked_and_triggered_and_entities_and_dead_letters_are_listed(
     let mut ids: Vec<_> = listed.entities.iter().map(|entity| entity.id.as_str()).collect();
     ids.sort_unstable();
     assert_eq!(ids, ["apples", "pears"]);
+    port.runner.node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_finding_reaches_readiness_metrics_and_those_who_watch() {
+    let world = World::new().await;
+    let port = Port::start(&world, "a").await;
+    port.until_page("/readyz", 200).await;
+    let mut statuses = port.client().await.watch(v1::WatchRequest {}).await.unwrap().into_inner();
+    status(&mut statuses, |status| status.findings.is_empty()).await;
+
+    let health = port.runner.node.health();
+    health.report(Reason::ClockSkew, "the clock is 7 s ahead of the database's");
+    assert_eq!(port.page("/readyz").await.0, 200, "others would serve no better");
+    health.report(Reason::NoIds, "no request id can be issued: check the database");
+    let (code, body) = port.page("/readyz").await;
+    assert_eq!(
+        (code, body.as_str()),
+        (503, "not ready\nNoIds: no request id can be issued: check the database\n")
+    );
+    let told = status(&mut statuses, |status| status.findings.len() == 2).await;
+    assert_eq!((told.findings[0].reason.as_str(), told.findings[0].unready), ("ClockSkew", false));
+    assert_eq!((told.findings[1].reason.as_str(), told.findings[1].unready), ("NoIds", true));
+    assert!(told.findings[1].since_ms > 1_600_000_000_000);
+    let (_, page) = port.page("/metrics").await;
+    assert!(page.contains("cleat_runner_findings{reason=\"NoIds\"} 1"), "{page}");
+
+    health.clear(Reason::NoIds);
+    health.clear(Reason::ClockSkew);
+    assert_eq!(port.page("/readyz").await.0, 200);
+    status(&mut statuses, |status| status.findings.is_empty()).await;
+    let (_, page) = port.page("/metrics").await;
+    assert!(page.contains("cleat_runner_findings{reason=\"NoIds\"} 0"), "{page}");
     port.runner.node.shutdown().await;
 }

@@ -22,7 +22,7 @@ use crate::target::{Platform, Target};
 /// What one look has found.
 #[derive(Debug, Serialize)]
 struct Finding {
-    what: &'static str,
+    what: String,
     fine: bool,
     found: String,
     /// What to do, if something is wrong.
@@ -47,12 +47,12 @@ pub async fn run(target: &Target, format: Format) -> Result<()> {
 
 async fn look(target: &Target, platform: &Platform) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut note = |what, looked: Looked| {
+    let mut note = |what: &str, looked: Looked| {
         let (fine, found, advice) = match looked {
             Ok(found) => (true, found, None),
             Err((found, advice)) => (false, found, Some(advice)),
         };
-        findings.push(Finding { what, fine, found, advice });
+        findings.push(Finding { what: what.to_owned(), fine, found, advice });
     };
     let server = api_server(platform).await;
     let reachable = server.is_ok();
@@ -63,6 +63,9 @@ async fn look(target: &Target, platform: &Platform) -> Vec<Finding> {
         let cluster = platform.api::<Cluster>().get_opt(&platform.cluster).await;
         note("Cluster", verdict::cluster(platform, &cluster));
         let cluster = cluster.ok().flatten();
+        for (what, looked) in verdict::health(cluster.as_ref()) {
+            note(&what, looked);
+        }
         match runners::list(platform).await {
             Ok(known) => {
                 let now = SystemTime::now();

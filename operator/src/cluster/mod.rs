@@ -3,6 +3,7 @@
 mod build;
 pub mod credential;
 pub mod gateway;
+mod health;
 mod observe;
 mod overlay;
 pub mod secrets;
@@ -138,10 +139,9 @@ impl Clusters {
         let wanted: i32 = groups.iter().map(|group| group.replicas).sum();
         let (wanted, token) = (usize::try_from(wanted).unwrap_or(0), credential.presented());
         runners.keep(cluster, token, wanted, &instances(&seen.runners));
-        let statuses = runners.statuses(&Key::of(cluster));
-        let connected: BTreeSet<_> = statuses.into_iter().map(|status| status.name).collect();
+        let reports = runners.statuses(&Key::of(cluster));
         let time = Timestamp::now();
-        let parts = status::Parts { cluster, groups, now: &seen, database, connected: &connected, time };
+        let parts = status::Parts { cluster, groups, now: &seen, database, reports: &reports, time };
         let (status, settled) = status::status(&parts);
         self.announce(cluster, &status).await;
         let moving = status.conditions.iter().find(|condition| condition.type_ == "Progressing");
@@ -163,11 +163,23 @@ impl Clusters {
             let old = before.conditions.iter().find(|old| old.type_ == condition.type_);
             let changed =
                 old.is_none_or(|old| old.status != condition.status || old.reason != condition.reason);
-            let warn = condition.type_ == "Degraded" && condition.status == "True";
-            let ready = condition.type_ == "Ready" && condition.status == "True";
-            if changed && (warn || ready && old.is_none_or(|old| old.status != condition.status)) {
+            let turned = old.is_none_or(|old| old.status != condition.status);
+            let holds = condition.status == "True";
+            let (notable, reason) = match condition.type_.as_str() {
+                // A finding of a runner has an Event of its own.
+                "Degraded" => {
+                    let own = !status.conditions.iter().any(|other| other.type_ == condition.reason);
+                    (changed && holds && own, &condition.reason)
+                }
+                "Ready" => (turned && holds, &condition.reason),
+                "Progressing" => (false, &condition.reason),
+                // What runners report: the type is the reason.
+                _ => (turned, &condition.type_),
+            };
+            if notable {
+                let warn = holds && condition.type_ != "Ready";
                 let note = condition.message.clone();
-                self.context.tell(cluster, warn, &condition.reason, "Reconcile", note).await;
+                self.context.tell(cluster, warn, reason, "Reconcile", note).await;
             }
         }
     }

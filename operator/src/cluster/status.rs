@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cleat_crds::cluster::{Cluster, ClusterStatus, RunnerStatus};
+use cleat_proto::v1;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 
+use super::health;
 use super::observe::Now;
 use super::trouble::{self, Trouble};
 use super::validate::Group;
@@ -28,8 +30,8 @@ pub struct Parts<'a> {
     pub now: &'a Now,
     /// What is wrong with the Secrets of databases.
     pub database: Option<(&'static str, String)>,
-    /// The runners that are connected.
-    pub connected: &'a BTreeSet<String>,
+    /// What the runners that are connected last reported.
+    pub reports: &'a [v1::RunnerStatus],
     /// The time.
     pub time: Timestamp,
 }
@@ -47,8 +49,9 @@ pub fn status(parts: &Parts<'_>) -> (ClusterStatus, bool) {
     let trouble = trouble.or_else(|| trouble::find(&now.pods));
     let rolling = rolling(groups, now);
     let settled = ready == wanted && assigned == total && trouble.is_none() && !rolling;
-    let facts = Facts { wanted, total, ready, assigned, rolling, trouble };
     let before = cluster.status.clone().unwrap_or_default();
+    let reported = health::findings(&before.conditions, parts.reports);
+    let facts = Facts { wanted, total, ready, assigned, rolling, trouble, reported };
     let generation = cluster.meta().generation;
     let own = |row: &&(RunnerStatus, bool)| row.0.group.as_deref() == Some(DEFAULT_GROUP);
     let versions: BTreeSet<_> = rows.iter().filter_map(|(row, _)| row.version.clone()).collect();
@@ -79,6 +82,8 @@ struct Facts {
     assigned: i32,
     rolling: bool,
     trouble: Option<Trouble>,
+    /// Health findings of runners, and those that are over.
+    reported: Vec<Finding>,
 }
 
 impl Facts {
@@ -105,11 +110,13 @@ impl Facts {
             (true, false) => Finding::yes("Progressing", why.0.clone(), why.1.clone()),
             _ => Finding::no("Progressing", "Settled", "everything is as it is wanted"),
         };
-        let degraded = match &self.trouble {
-            Some(trouble) => Finding::yes("Degraded", trouble.reason.clone(), trouble.message.clone()),
-            None => Finding::no("Degraded", "AsExpected", "nothing needs attention"),
+        let open = self.reported.iter().find(|finding| finding.holds == Some(true));
+        let degraded = match (&self.trouble, open) {
+            (Some(trouble), _) => Finding::yes("Degraded", trouble.reason.clone(), trouble.message.clone()),
+            (None, Some(open)) => Finding::yes("Degraded", open.type_.clone(), open.message.clone()),
+            (None, None) => Finding::no("Degraded", "AsExpected", "nothing needs attention"),
         };
-        vec![ready_now, progressing, degraded]
+        [ready_now, progressing, degraded].into_iter().chain(self.reported.iter().cloned()).collect()
     }
 }
 
@@ -117,13 +124,14 @@ impl Facts {
 fn rows(parts: &Parts<'_>) -> Vec<(RunnerStatus, bool)> {
     let now = parts.now;
     let owned = owned(now);
+    let reporting: BTreeSet<_> = parts.reports.iter().map(|report| report.name.as_str()).collect();
     let pods: BTreeMap<_, _> = now.pods.iter().map(|pod| (pod.name_any(), pod)).collect();
     let mut rows: Vec<_> = now
         .runners
         .iter()
         .map(|lease| {
             let name = lease.name_any();
-            let (pod, connected) = (pods.get(&name).copied(), parts.connected.contains(&name));
+            let (pod, connected) = (pods.get(&name).copied(), reporting.contains(name.as_str()));
             (row(lease, pod, &owned), pod.map_or(connected, is_ready))
         })
         .collect();

@@ -43,9 +43,13 @@ fn shard(number: i32, holder: &str) -> Lease {
 }
 
 fn judge(cluster: &Cluster, now: &Now) -> (ClusterStatus, bool) {
+    judge_with(cluster, now, &[])
+}
+
+fn judge_with(cluster: &Cluster, now: &Now, reports: &[v1::RunnerStatus]) -> (ClusterStatus, bool) {
     let groups = validate::groups(cluster).unwrap();
-    let (connected, time) = (BTreeSet::new(), Timestamp::from_second(1).unwrap());
-    status(&Parts { cluster, groups: &groups, now, database: None, connected: &connected, time })
+    let time = Timestamp::from_second(1).unwrap();
+    status(&Parts { cluster, groups: &groups, now, database: None, reports, time })
 }
 
 fn told(status: &ClusterStatus, type_: &str) -> (String, String) {
@@ -126,4 +130,38 @@ fn a_runner_whose_pod_is_gone_is_not_counted() {
     let (status, _) = judge(&cluster(1), &now);
     assert_eq!(status.runners[0].state, "gone");
     assert_eq!(status.ready.as_deref(), Some("0/1"));
+}
+
+#[test]
+fn a_finding_that_runners_report_is_a_condition_until_the_last_one_clears_it() {
+    let mut cluster = cluster(2);
+    let report = |name: &str, reasons: &[&str]| v1::RunnerStatus {
+        name: name.to_owned(),
+        findings: reasons
+            .iter()
+            .map(|reason| v1::Finding {
+                reason: (*reason).to_owned(),
+                message: "the clock is 7 s ahead".to_owned(),
+                ..v1::Finding::default()
+            })
+            .collect(),
+        ..v1::RunnerStatus::default()
+    };
+    let (first, _) = judge_with(&cluster, &Now::default(), &[report("a", &[]), report("b", &[])]);
+    assert!(first.conditions.iter().all(|condition| condition.type_ != "ClockSkew"), "nothing to report");
+
+    let both = [report("a", &["ClockSkew"]), report("b", &["ClockSkew", "not a type", "Ready"])];
+    let (status, _) = judge_with(&cluster, &Now::default(), &both);
+    assert_eq!(told(&status, "ClockSkew"), is("True", "ReportedByRunner"));
+    assert_eq!(told(&status, "Degraded"), is("True", "ClockSkew"));
+    assert_eq!(told(&status, "Ready").0, "False", "a runner cannot set the Cluster's own conditions");
+    let types: Vec<_> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
+    assert_eq!(types, ["Ready", "Progressing", "Degraded", "ClockSkew"]);
+    let message = &status.conditions[3].message;
+    assert!(message.contains("runner a: the clock is 7 s ahead; runner b: "), "{message}");
+
+    cluster.status = Some(status);
+    let (status, _) = judge_with(&cluster, &Now::default(), &[report("a", &[])]);
+    assert_eq!(told(&status, "ClockSkew"), is("False", "Cleared"));
+    assert_eq!(told(&status, "Degraded"), is("False", "AsExpected"));
 }

@@ -102,8 +102,8 @@ fn finish(workflow: &Workflow, mut status: WorkflowStatus, reason: &str, message
     let phase = status.phase;
     let reason = word(reason, phase);
     let mut findings = if phase.is_final() {
-        let is = |type_, holds| Finding {
-            type_,
+        let is = |type_: &'static str, holds| Finding {
+            type_: type_.into(),
             holds: Some(holds),
             reason: reason.clone(),
             message: message.into(),

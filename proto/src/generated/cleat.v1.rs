@@ -36,6 +36,9 @@ pub struct RunnerStatus {
     pub native_entities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "12")]
     pub native_workflows: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Health findings that are reported and not cleared.
+    #[prost(message, repeated, tag = "13")]
+    pub findings: ::prost::alloc::vec::Vec<Finding>,
 }
 /// Nested message and enum types in `RunnerStatus`.
 pub mod runner_status {
@@ -83,6 +86,22 @@ pub mod runner_status {
             }
         }
     }
+}
+/// A condition of a runner that its operators must see.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Finding {
+    /// One CamelCase word. Runners of another release may have other reasons.
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    /// What is wrong, what happens next and what to do.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    /// When the episode started, in milliseconds of Unix time.
+    #[prost(int64, tag = "3")]
+    pub since_ms: i64,
+    /// Whether it makes the runner not ready.
+    #[prost(bool, tag = "4")]
+    pub unready: bool,
 }
 /// The part of a shard group that a runner has.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

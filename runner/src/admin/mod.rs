@@ -5,7 +5,7 @@
 //! | path | says |
 //! | --- | --- |
 //! | `/livez` | 200 for as long as the process answers |
-//! | `/readyz` | 200 once the first assignment has been served, 503 before that and while the runner drains |
+//! | `/readyz` | 200 once the first assignment has been served, 503 before that, while the runner drains, and while a finding makes it not ready |
 //! | `/metrics` | what is measured, as text for Prometheus |
 //!
 //! A wedged shard and a database that nobody can reach do not make a runner unready: others could serve no better. They are shown

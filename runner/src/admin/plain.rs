@@ -8,6 +8,7 @@ use tonic::body::Body;
 
 use super::Shared;
 use super::status::state;
+use crate::health::Finding;
 use cleat_proto::v1::runner_status::State;
 
 impl Shared {
@@ -18,13 +19,24 @@ impl Shared {
         match request.uri().path() {
             "/livez" => text(StatusCode::OK, "ok\n"),
             "/readyz" => match state(&self.node.ownership().status().borrow()) {
-                State::Ready => text(StatusCode::OK, "ready\n"),
+                State::Ready => self.readiness(),
                 State::Draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
                 State::Starting | State::Unspecified => text(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
             },
             "/metrics" => self.metrics(),
             _ => text(StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n"),
         }
+    }
+
+    /// Ready, unless findings say otherwise: the body names them.
+    fn readiness(&self) -> Response<Body> {
+        let blockers = self.node.health().blockers();
+        if blockers.is_empty() {
+            return text(StatusCode::OK, "ready\n");
+        }
+        let line = |finding: Finding| format!("{}: {}\n", finding.reason.reason(), finding.message);
+        let body: String = blockers.into_iter().map(line).collect();
+        text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{body}"))
     }
 
     fn metrics(&self) -> Response<Body> {

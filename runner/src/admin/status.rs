@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cleat_proto::v1::{
-    DefinitionProblem, EntityTypeStatus, GroupStatus, Origin, RunnerStatus, WorkflowTypeStatus,
+    DefinitionProblem, EntityTypeStatus, Finding, GroupStatus, Origin, RunnerStatus, WorkflowTypeStatus,
     runner_status::State,
 };
 use futures::Stream;
@@ -12,6 +12,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::service::Service;
 use super::{Declared, Problem};
 use crate::entity::{Served, Work};
+use crate::health;
+use crate::message::codec::time::to_millis;
 use crate::shard::ownership::{Location, Stage, Status};
 use crate::shard::{ShardId, ShardMap};
 use crate::workflow::Runtime as _;
@@ -78,6 +80,7 @@ impl Service {
             singletons: self.node.running_singletons(),
             native_entities: definitions.native_entities,
             native_workflows: definitions.native_workflows,
+            findings: self.node.health().findings().into_iter().map(finding).collect(),
         }
     }
 
@@ -143,12 +146,19 @@ fn problem(problem: Problem) -> DefinitionProblem {
     DefinitionProblem { kind, name, generation, reason, message, path }
 }
 
+fn finding(finding: health::Finding) -> Finding {
+    let health::Finding { reason, message, since } = finding;
+    let unready = reason.makes_unready();
+    Finding { reason: reason.reason().to_owned(), message, since_ms: to_millis(since), unready }
+}
+
 /// The same without what changes all the time.
 fn without_numbers(status: &RunnerStatus) -> RunnerStatus {
     let mut status = status.clone();
     status.groups.iter_mut().for_each(|group| group.open_messages = 0);
     status.entity_types.iter_mut().for_each(|served| served.active = 0);
     status.workflow_types.iter_mut().for_each(|served| served.active = 0);
+    status.findings.iter_mut().for_each(|finding| finding.message.clear());
     status
 }
 

@@ -15,6 +15,7 @@ use super::upkeep::Upkeep;
 use crate::client::{Router, Runtime};
 use crate::cron::{self, Cron, Crons};
 use crate::entity::{self, Entity, Host, InvalidDefinition};
+use crate::health::Health;
 use crate::lease::{Clock, Leases};
 use crate::message::snowflake::Generator;
 use crate::shard::Fence;
@@ -51,6 +52,8 @@ pub struct Options {
     pub patience: Duration,
     /// Where spans go.
     pub traces: Recorder,
+    /// Where health findings are reported. The store reports to the same registry if its options have a clone of this handle.
+    pub health: Health,
 }
 
 impl Options {
@@ -67,6 +70,7 @@ impl Options {
             version: env!("CARGO_PKG_VERSION").into(),
             patience: Duration::from_secs(30),
             traces: Recorder::default(),
+            health: Health::default(),
         }
     }
 }
@@ -116,6 +120,7 @@ pub struct Node {
     pub(super) inner: Arc<Inner>,
     singletons: Singletons,
     crons: Crons,
+    health: Health,
     running: Arc<tokio::sync::Mutex<Option<Running>>>,
 }
 
@@ -146,6 +151,7 @@ impl Node {
     /// [`NotStarted`] says which part could not.
     pub async fn start(options: Options, parts: Parts) -> Result<Self, NotStarted> {
         let Parts { store, leases, clock, listener, credential, verify, metrics } = parts;
+        options.health.register(&metrics)?;
         let ids = Arc::new(Generator::new(store.lease_machine().await?));
         let identity = Identity {
             cluster: options.cluster,
@@ -155,6 +161,7 @@ impl Node {
         let entities = entity::Options {
             metrics: Some(entity::Metrics::new(&metrics)?),
             traces: options.traces.clone(),
+            health: options.health.clone(),
             ..options.entities
         };
         let executions = workflow::Options {
@@ -235,7 +242,8 @@ impl Node {
             listening,
             store,
         };
-        Ok(Self { inner, singletons, crons, running: Arc::new(tokio::sync::Mutex::new(Some(running))) })
+        let (health, running) = (options.health, Arc::new(tokio::sync::Mutex::new(Some(running))));
+        Ok(Self { inner, singletons, crons, health, running })
     }
 
     /// What it serves.
@@ -246,6 +254,11 @@ impl Node {
     /// What it owns, and where everything else is.
     pub fn ownership(&self) -> &Handle {
         &self.inner.ownership
+    }
+
+    /// The health findings of this runner.
+    pub fn health(&self) -> &Health {
+        &self.health
     }
 
     /// Registers something of which the cluster runs exactly one, now or at any later time. Each runner of its group registers it.

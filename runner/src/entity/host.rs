@@ -21,6 +21,7 @@ use super::shard::{Hold, Shard};
 use super::stream::Limits;
 use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, Metrics, RegistrationEvent, Retry};
 use crate::client::Router;
+use crate::health::Health;
 use crate::message::snowflake::{Exhausted, Generator};
 use crate::message::{EntityType, Envelope, Outcome, RequestId, Snowflake};
 use crate::shard::{Fence, GroupName, ShardId, ShardMap};
@@ -54,6 +55,8 @@ pub struct Options {
     pub metrics: Option<Metrics>,
     /// Where spans go.
     pub traces: Recorder,
+    /// Where health findings are reported.
+    pub health: Health,
 }
 
 impl Default for Options {
@@ -70,6 +73,7 @@ impl Default for Options {
             streams: Limits::default(),
             metrics: None,
             traces: Recorder::default(),
+            health: Health::default(),
         }
     }
 }

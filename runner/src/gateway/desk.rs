@@ -79,7 +79,10 @@ impl Desk {
     pub(super) fn is_ready(&self) -> bool {
         let status = self.node.ownership().status();
         let status = status.borrow();
-        status.ready && status.stage == Stage::Running && !self.stop.is_cancelled()
+        status.ready
+            && status.stage == Stage::Running
+            && !self.stop.is_cancelled()
+            && self.node.health().is_ready()
     }
 
     /// Whether this runner is about to go.

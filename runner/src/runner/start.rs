@@ -14,6 +14,7 @@ use super::settings::is_postgres;
 use super::{Database, Error, Problem, Secret, Settings, Token};
 use crate::admin;
 use crate::cluster::{self, Node};
+use crate::health::Health;
 use crate::lease::kubernetes::{self, Access, Kubernetes, NotAllowed};
 use crate::lease::{Boot, Leases, Memory};
 use crate::shard::{Instance, Version, ownership};
@@ -82,8 +83,10 @@ pub(super) async fn start(
         }
         None => (Recorder::default(), None),
     };
+    let health = Health::new();
     let found = Found::new(&settings, leases, access).await?;
-    let Opened { store, rotation } = found.preflight(open(&settings, instance, &metrics).await).await?;
+    let Opened { store, rotation } =
+        found.preflight(open(&settings, instance, &metrics, &health).await).await?;
     let Found { leases, access, .. } = found;
     let shared = leases.is_some();
 
@@ -128,6 +131,7 @@ pub(super) async fn start(
         upkeep: Some(settings.upkeep),
         version: version.into(),
         traces,
+        health,
         ..cluster::Options::new(ownership, cluster)
     };
     let token = Arc::clone(&settings.token);
@@ -204,17 +208,23 @@ async fn listen(at: &str, variable: &'static str) -> Result<(TcpListener, std::n
     Ok((listener, bound))
 }
 
-async fn open(settings: &Settings, instance: Instance, registry: &Registry) -> Result<Opened, Error> {
+async fn open(
+    settings: &Settings,
+    instance: Instance,
+    registry: &Registry,
+    health: &Health,
+) -> Result<Opened, Error> {
     let metrics = store::Metrics::new(registry).map_err(|error| Error::Metrics(Arc::new(error)))?;
     let metrics = Some(metrics);
     let (groups, cluster) = (settings.groups.clone(), settings.cluster_uid.clone());
-    let adopts = settings.adopts.clone();
+    let (adopts, health) = (settings.adopts.clone(), health.clone());
     Ok(match &settings.database {
         Database::Postgres(url) => {
             let current = url.current();
             let usual = postgres::Options::new(&*current, instance);
             let store =
-                PostgresStore::open(postgres::Options { groups, cluster, adopts, metrics, ..usual }).await?;
+                PostgresStore::open(postgres::Options { groups, cluster, adopts, metrics, health, ..usual })
+                    .await?;
             let store = Arc::new(store);
             let rotation = tokio::spawn(follow(Arc::clone(&store), url.clone(), current));
             Opened { store, rotation: Some(AbortOnDropHandle::new(rotation)) }
@@ -223,9 +233,16 @@ async fn open(settings: &Settings, instance: Instance, registry: &Registry) -> R
             let unmade = |source| Error::Folder { path: folder.display().to_string(), source };
             std::fs::create_dir_all(folder).map_err(unmade)?;
             let usual = sqlite::Options::file(folder.join("cleat.db"));
-            let store =
-                SqliteStore::open(sqlite::Options { groups, cluster, adopts, instance, metrics, ..usual })
-                    .await?;
+            let store = SqliteStore::open(sqlite::Options {
+                groups,
+                cluster,
+                adopts,
+                instance,
+                metrics,
+                health,
+                ..usual
+            })
+            .await?;
             Opened { store: Arc::new(store), rotation: None }
         }
     })

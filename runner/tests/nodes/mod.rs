@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleat_runner::cluster::{Node, Options, Parts};
+use cleat_runner::health::Health;
 use cleat_runner::lease::{Boot, Leases, Memory, Name, Timing};
 use cleat_runner::shard::{GroupName, Instance, ShardId, ownership};
 use cleat_runner::store;
@@ -63,10 +64,12 @@ pub async fn start_in(
 ) -> Node {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = Address::new(&listener.local_addr().unwrap().to_string()).unwrap();
+    let health = Health::new();
     let store = PostgresStore::open(postgres::Options {
         groups: vec![(GroupName::default(), SHARDS)],
         connections: 3,
         metrics: Some(store::Metrics::new(metrics).unwrap()),
+        health: health.clone(),
         ..postgres::Options::new(url, Instance::random())
     })
     .await
@@ -76,7 +79,7 @@ pub async fn start_in(
         settle: Duration::from_millis(200),
         ..ownership::Options::new(Name::new(name).unwrap(), address)
     };
-    let mut options = Options { patience: PATIENCE, ..Options::new(ownership, "cluster") };
+    let mut options = Options { patience: PATIENCE, health, ..Options::new(ownership, "cluster") };
     options.singletons.backoff = Duration::from_millis(50);
     options.upkeep = None;
     set(&mut options);

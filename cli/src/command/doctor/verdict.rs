@@ -43,6 +43,25 @@ fn condition<'c>(cluster: &'c Cluster, name: &str) -> Option<&'c Condition> {
     cluster.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == name)
 }
 
+/// The health findings that runners report, from the conditions of their Cluster: one line for each, or one that says that there are none.
+pub(super) fn health(cluster: Option<&Cluster>) -> Vec<(String, Looked)> {
+    let Some(status) = cluster.and_then(|cluster| cluster.status.as_ref()) else { return Vec::new() };
+    let own = ["Ready", "Progressing", "Degraded"];
+    let reported = status.conditions.iter().filter(|condition| !own.contains(&condition.type_.as_str()));
+    let lines: Vec<_> = reported
+        .filter(|condition| condition.status == "True")
+        .map(|condition| {
+            let since = condition.last_transition_time.0.to_string();
+            let looked = Err((format!("reported since {since}"), condition.message.clone()));
+            (condition.type_.clone(), looked)
+        })
+        .collect();
+    if lines.is_empty() {
+        return vec![("health".to_owned(), Ok("no runner reports a finding".to_owned()))];
+    }
+    lines
+}
+
 pub(super) fn runners(known: &[Runner]) -> Looked {
     let ready = known.iter().filter(|runner| runner.state == "ready").count();
     if ready > 0 {
@@ -221,6 +240,27 @@ mod tests {
         let (a, b) = (runner("a", "ready", None, NOW), runner("b", "ready", None, NOW));
         assert_eq!(shards(Some(&fine), &[a.clone(), b]).unwrap(), "32 of 32 have an owner");
         assert_eq!(shards(Some(&fine), &[a]).unwrap_err().0, "16 of 32 have no owner");
+    }
+
+    #[test]
+    fn a_finding_that_a_runner_reports_has_a_line_of_its_own() {
+        let mut cluster = cluster("False", "AsExpected");
+        assert_eq!(health(Some(&cluster))[0].1.as_deref().unwrap(), "no runner reports a finding");
+        let conditions = &mut cluster.status.as_mut().unwrap().conditions;
+        let condition = |type_: &str, status: &str| Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            message: "runner a: set the clock".to_owned(),
+            ..conditions[0].clone()
+        };
+        let reported = [condition("ClockSkew", "True"), condition("NoIds", "False")];
+        conditions.extend(reported);
+        let lines = health(Some(&cluster));
+        assert_eq!(lines.len(), 1);
+        let (what, looked) = &lines[0];
+        let (found, advice) = looked.as_ref().unwrap_err();
+        assert_eq!((what.as_str(), advice.as_str()), ("ClockSkew", "runner a: set the clock"));
+        assert!(found.contains("2026-01-01"), "{found}");
     }
 
     #[test]

@@ -44,6 +44,7 @@ use super::{
     Cursor, DeadLetter, Error, Filter, Hold, Holding, LaneOptions, Metrics, Page, Progress, Receipt,
     Retention, State, Store, Stored, StoredExecution, Tally, Timer, Wake, Watermark, Write,
 };
+use crate::health::Health;
 use crate::message::snowflake::Span;
 use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
@@ -75,6 +76,8 @@ pub struct Options {
     pub patience: Duration,
     /// Where measurements go.
     pub metrics: Option<Metrics>,
+    /// Where health findings are reported.
+    pub health: Health,
 }
 
 impl Options {
@@ -92,6 +95,7 @@ impl Options {
             transaction_wait: Duration::from_secs(10),
             patience: Duration::from_secs(30),
             metrics: None,
+            health: Health::default(),
         }
     }
 }

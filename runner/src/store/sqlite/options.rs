@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
+use crate::health::Health;
 use crate::shard::{GroupName, Instance, ShardMap};
 use crate::store::{LaneOptions, Metrics};
 
@@ -39,6 +40,8 @@ pub struct Options {
     pub lanes: LaneOptions,
     /// Where commits are counted.
     pub metrics: Option<Metrics>,
+    /// Where health findings are reported.
+    pub health: Health,
 }
 
 impl Options {
@@ -62,6 +65,7 @@ impl Options {
             adopts: None,
             lanes: LaneOptions::default(),
             metrics: None,
+            health: Health::default(),
         }
     }
 }
