@@ -153,7 +153,8 @@ impl Activation {
         Ok(body)
     }
 
-    fn made(&self) -> Option<Arc<Body>> {
+    /// The handler and the state, if they are in memory.
+    pub(super) fn made(&self) -> Option<Arc<Body>> {
         self.present().clone()
     }
 

@@ -179,6 +179,8 @@ pub(super) struct Job {
     pub(super) interrupt: Option<Arc<Interrupt>>,
     /// How often it was run in vain because a commit before it failed.
     pub(super) reruns: u8,
+    /// The generation of the state that its handler read, set when the handler starts. None: it read no state, or only a committed one.
+    pub(super) basis: Option<u32>,
     /// Begun when it is put into a mailbox, if anybody wants to know.
     pub(super) watch: Option<Watch>,
 }

@@ -179,9 +179,14 @@ async fn attempt(
     method: &Method,
     earlier: &Earlier,
 ) -> Tried {
-    let body = match me.body(shard).await {
-        Ok(body) => body,
-        Err(error) => return refused(error),
+    let body = match me.made() {
+        Some(body) => body,
+        // A panic drops the state from memory while commits are under way: it is loaded again only after they are decided.
+        None if !Box::pin(earlier.clone().succeeded()).await => return Tried::Stale,
+        None => match me.body(shard).await {
+            Ok(body) => body,
+            Err(error) => return refused(error),
+        },
     };
     let held = match hold(me, &body, method.access).await {
         Ok(held) => held,

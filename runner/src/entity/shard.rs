@@ -181,7 +181,16 @@ impl Shard {
         let Some(Entry::New(interrupt)) = self.requests().enter_stored(&message) else { return };
         let (message, interrupt) = (Arc::new(message), Some(interrupt));
         let origin = Origin::Stored { attempt };
-        let job = Job { message, origin, persisted: true, waiter: None, interrupt, reruns: 0, watch: None };
+        let job = Job {
+            message,
+            origin,
+            persisted: true,
+            waiter: None,
+            interrupt,
+            reruns: 0,
+            basis: None,
+            watch: None,
+        };
         let (shard, due) = (Arc::clone(self), due.unwrap_or(SystemTime::UNIX_EPOCH));
         if due > SystemTime::now() {
             return self.spawn(async move { shard.wait_until(due, job).await });

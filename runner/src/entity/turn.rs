@@ -236,8 +236,9 @@ impl Turn {
         self.call_back();
     }
 
-    fn launch(&mut self, job: Job, method: Method) {
+    fn launch(&mut self, mut job: Job, method: Method) {
         self.exclusive = method.access == Access::Write;
+        job.basis = (method.access != Access::None).then_some(self.generation);
         self.queued += usize::from(self.me.kind.waits_inside && job.persisted);
         let generation = self.generation;
         let earlier = Earlier::new(self.commits, generation, self.settlement.subscribe());
@@ -255,10 +256,8 @@ impl Turn {
                 let (write, outcome, after, transaction) = self.finish(&job, ended);
                 self.commit(job, outcome, Some(write), after, transaction).await;
             }
-            Done::Ended(job, ended)
-                if ended.version > 0 && self.commits > self.settlement.borrow().commits =>
-            {
-                // It saw a state that is not committed yet.
+            // Also a rejection is computed on the state: it is answered once the commits before it have succeeded.
+            Done::Ended(job, ended) if self.is_ahead(&job) => {
                 self.commit(job, ended.outcome, None, After::default(), None).await;
             }
             Done::Ended(job, ended) => self.shard.end(job, ended.outcome),
@@ -293,8 +292,15 @@ impl Turn {
         }
     }
 
-    /// Ends a request without any effects.
-    async fn end(&mut self, job: Job, outcome: Outcome) {
+    /// Whether the handler of a message read a state that is not committed, or was not when a commit failed.
+    fn is_ahead(&self, job: &Job) -> bool {
+        let is_pending = || self.commits > self.settlement.borrow().commits;
+        job.basis.is_some_and(|basis| basis != self.generation || is_pending())
+    }
+
+    /// Ends a request without any effects, whatever the state is.
+    async fn end(&mut self, mut job: Job, outcome: Outcome) {
+        job.basis = None;
         let (write, outcome, after, _) = self.finish(&job, Ended::only(outcome));
         self.commit(job, outcome, Some(write), after, None).await;
     }

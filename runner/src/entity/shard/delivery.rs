@@ -39,7 +39,7 @@ impl Shard {
         };
         let message = Arc::new(message);
         let origin = Origin::Fresh { doubtful };
-        let job = Job { message, origin, persisted, waiter, interrupt, reruns: 0, watch: None };
+        let job = Job { message, origin, persisted, waiter, interrupt, reruns: 0, basis: None, watch: None };
         let due = job.message.envelope.deliver_at.filter(|due| *due > SystemTime::now());
         match due {
             Some(_) => {
@@ -72,7 +72,16 @@ impl Shard {
         }
         let origin = Origin::Fresh { doubtful: message.resent };
         let (message, waiter) = (Arc::new(message), Some(waiter));
-        let job = Job { message, origin, persisted: false, waiter, interrupt: None, reruns: 0, watch: None };
+        let job = Job {
+            message,
+            origin,
+            persisted: false,
+            waiter,
+            interrupt: None,
+            reruns: 0,
+            basis: None,
+            watch: None,
+        };
         self.put_now(kind, method, job).map_err(|mut job| {
             if let Some(waiter) = job.waiter.take() {
                 waiter.forget();

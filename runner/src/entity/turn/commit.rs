@@ -2,6 +2,10 @@
 //!
 //! Group commits are queued in the order in which they were submitted. A user's transaction has a connection of its own, so
 //! whatever comes after it waits until it is decided; what came before it was decided when it was opened.
+//!
+//! Handlers run ahead on uncommitted state. A new state names the version it is based on, so the database refuses it if the commit
+//! before it failed. A reply without a new state (a rejection, an unchanged state, a read) names no version. It is submitted only after
+//! all earlier commits of the instance have succeeded; if one failed, the handler runs again on the reloaded state.
 
 use std::sync::Arc;
 
@@ -11,7 +15,7 @@ use super::{After, Settled, Turn};
 use crate::entity::job::Job;
 use crate::entity::reach::{self, Opened};
 use crate::message::Outcome;
-use crate::store::{self, Write};
+use crate::store::{self, Change, Write};
 
 /// What a handler did, or saw, and what is to be committed of it.
 pub(super) struct Finished {
@@ -22,6 +26,23 @@ pub(super) struct Finished {
     /// None for a volatile message that only waits for the commits before it.
     write: Option<Write>,
     transaction: Option<Opened>,
+}
+
+impl Finished {
+    /// Whether it was computed on a state that does not exist, and is to be computed again.
+    fn is_stale(&self, generation: u32) -> bool {
+        self.write.is_some()
+            && self.transaction.is_none()
+            && self.job.basis.is_some_and(|basis| basis != generation)
+    }
+
+    /// Whether the database cannot tell that the state it was computed on does not exist.
+    fn is_unconditional(&self) -> bool {
+        let is_state = |change: &Change| matches!(change, Change::State(_));
+        self.job.basis.is_some()
+            && self.transaction.is_none()
+            && self.write.as_ref().is_some_and(|write| !write.changes.iter().any(is_state))
+    }
 }
 
 impl Turn {
@@ -35,7 +56,7 @@ impl Turn {
         transaction: Option<Opened>,
     ) {
         self.commits += 1;
-        let generation = self.generation;
+        let generation = job.basis.unwrap_or(self.generation);
         self.finished.push_back(Finished { job, outcome, generation, after, write, transaction });
         self.advance().await;
     }
@@ -43,8 +64,18 @@ impl Turn {
     /// Begins to commit what is finished, in order, up to and including a user's transaction.
     pub(super) async fn advance(&mut self) {
         while !self.transacting
-            && let Some(finished) = self.finished.pop_front()
+            && let Some(finished) = self.finished.front()
         {
+            if finished.is_unconditional() && !self.committing.is_empty() {
+                return;
+            }
+            if finished.is_stale(self.generation) {
+                let Some(Finished { job, .. }) = self.finished.pop_front() else { return };
+                self.settled();
+                self.broken(job, reach::stale(&self.me), false).await;
+                continue;
+            }
+            let Some(finished) = self.finished.pop_front() else { return };
             let Finished { job, outcome, generation, after, write, transaction } = finished;
             let settled = move |job, transacted, result| Settled {
                 job,
