@@ -13,7 +13,7 @@ use super::{Declared, Fault, Kind, Problem, Set, cron};
 use crate::client::Runtime;
 use crate::cluster::Node;
 use crate::egress::Egress;
-use crate::entity::Entity;
+use crate::entity::{Entity, UnreadDefinitions};
 use crate::handler::{Natives, Plan};
 use crate::message::EntityType;
 use crate::shard::GroupName;
@@ -142,13 +142,23 @@ impl Keeper {
     }
 
     /// Applies the last set that a source has, again and again, until the source ends. What could not be stored or read is tried again.
-    pub async fn follow(&self, mut sets: watch::Receiver<Option<Set>>) {
+    ///
+    /// Until the first set is served, stored messages whose type is not known wait for it.
+    pub fn follow(&self, sets: watch::Receiver<Option<Set>>) -> impl Future<Output = ()> + '_ {
+        self.apply_each(sets, self.node.host().expect_definitions())
+    }
+
+    async fn apply_each(&self, mut sets: watch::Receiver<Option<Set>>, unread: UnreadDefinitions) {
+        let mut unread = Some(unread);
         loop {
             let set = sets.borrow_and_update().clone();
             let reached = match &set {
                 Some(set) => self.serve(set).await,
                 None => true,
             };
+            if set.is_some() && reached {
+                drop(unread.take());
+            }
             let changed = tokio::select! {
                 changed = sets.changed() => changed,
                 () = tokio::time::sleep(AGAIN), if !reached => Ok(()),

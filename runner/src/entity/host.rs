@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use self::serving::Serving;
 use super::home::{Home, Routing};
 use super::job::{Answer, Delivered, ReplyTo, Request};
-use super::registry::Registry;
+use super::registry::{Registry, UnreadDefinitions};
 use super::shard::{Hold, Shard};
 use super::stream::Limits;
 use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, Metrics, RegistrationEvent, Retry};
@@ -144,9 +144,15 @@ impl Host {
     }
 
     /// Forgets a type of entity. Its instances end what they are doing; messages for it wait for it to be registered again, as long as
-    /// the options say, and then fail. What is stored stays. Whether it was registered.
+    /// the options say. Then calls fail, and stored messages become dead letters. What is stored stays. Whether it was registered.
     pub fn unregister(&self, entity_type: &EntityType) -> bool {
         self.0.registry.unregister(entity_type)
+    }
+
+    /// Says that definitions are about to be read for the first time. Until the result is dropped, stored messages whose type is not
+    /// registered wait; afterwards they wait for as long as the options say, and then become dead letters.
+    pub fn expect_definitions(&self) -> UnreadDefinitions {
+        self.0.registry.expect_definitions()
     }
 
     /// A type that is registered here.

@@ -46,7 +46,7 @@ pub use metrics::Metrics;
 pub(crate) use metrics::lag_buckets;
 pub(crate) use now::Pace;
 pub use refusal::{Never, OrRetry, Refusal};
-pub use registry::RegistrationEvent;
+pub use registry::{RegistrationEvent, UnreadDefinitions};
 pub(crate) use retry::Next;
 pub(crate) use run::panic_message;
 pub use state::StateType;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::host::Options;
@@ -66,11 +66,29 @@ pub(super) struct Registry {
     /// Held by whoever makes the next version of them.
     changing: Mutex<()>,
     events: broadcast::Sender<RegistrationEvent>,
+    /// How many sources of definitions have not been read for the first time.
+    unread: watch::Sender<usize>,
+}
+
+/// A source of definitions that has not been read for the first time, until this is dropped. Stored messages whose type is not known
+/// wait for it.
+#[must_use]
+pub struct UnreadDefinitions(watch::Sender<usize>);
+
+impl Drop for UnreadDefinitions {
+    fn drop(&mut self) {
+        self.0.send_modify(|unread| *unread = unread.saturating_sub(1));
+    }
 }
 
 impl Registry {
     pub(super) fn new() -> Self {
-        Self { kinds: ArcSwap::default(), changing: Mutex::default(), events: broadcast::channel(256).0 }
+        Self {
+            kinds: ArcSwap::default(),
+            changing: Mutex::default(),
+            events: broadcast::channel(256).0,
+            unread: watch::Sender::new(0),
+        }
     }
 
     /// Adds a type, or replaces it: instances that are in memory end what they are doing, and go on as the new one says.
@@ -154,6 +172,33 @@ impl Registry {
 
     pub(super) fn events(&self) -> broadcast::Receiver<RegistrationEvent> {
         self.events.subscribe()
+    }
+
+    /// From now on there is a source of definitions that has not been read.
+    pub(super) fn expect_definitions(&self) -> UnreadDefinitions {
+        self.unread.send_modify(|unread| *unread += 1);
+        UnreadDefinitions(self.unread.clone())
+    }
+
+    /// Waits until every source of definitions has been read once.
+    pub(super) async fn definitions_known(&self) {
+        // It cannot fail: the sender is ours.
+        let _ = self.unread.subscribe().wait_for(|unread| *unread == 0).await;
+    }
+
+    /// Waits for a type as long as `patience` says, counted from when all definitions have been read.
+    pub(super) async fn wait_after_definitions(
+        &self,
+        entity_type: &EntityType,
+        patience: Duration,
+    ) -> Option<Arc<Kind>> {
+        loop {
+            let registered = self.wait(entity_type, patience).await;
+            if registered.is_some() || *self.unread.borrow() == 0 {
+                return registered;
+            }
+            self.definitions_known().await;
+        }
     }
 
     /// Waits for a type, but not for ever.

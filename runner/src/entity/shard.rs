@@ -230,7 +230,7 @@ impl Shard {
         self.dispatch(job);
     }
 
-    /// Gives a message to its instance, or ends it if nobody registers its type in time.
+    /// Gives a message to its instance. If nobody registers its type in time, it fails, or becomes a dead letter if it is stored.
     fn dispatch(self: Arc<Self>, job: Job) {
         let Some(inner) = self.inner.upgrade() else { return };
         if let Some(kind) = inner.registry.get(&job.message.envelope.address.entity_type) {
@@ -239,16 +239,23 @@ impl Shard {
         let shard = Arc::clone(&self);
         self.spawn(async move {
             let entity_type = job.message.envelope.address.entity_type.clone();
+            let is_stored = matches!(job.origin, Origin::Stored { .. });
+            let patience = shard.options.registration;
+            let registered = async {
+                match is_stored {
+                    true => inner.registry.wait_after_definitions(&entity_type, patience).await,
+                    false => inner.registry.wait(&entity_type, patience).await,
+                }
+            };
             let registered = tokio::select! {
-                kind = inner.registry.wait(&entity_type, shard.options.registration) => kind,
+                kind = registered => kind,
                 () = shard.closing.cancelled() => return,
+                () = job.interrupted(), if is_stored => None,
             };
             match registered {
                 Some(kind) => shard.put(&kind, job),
-                None if matches!(job.origin, Origin::Fresh { .. }) => {
-                    shard.refuse(job, Error::UnknownType(entity_type));
-                }
-                None => shard.give_up(job, Error::UnknownType(entity_type)).await,
+                None if is_stored => shard.bury(job, Error::UnknownType(entity_type)).await,
+                None => shard.refuse(job, Error::UnknownType(entity_type)),
             }
         });
     }

@@ -43,6 +43,9 @@ async fn declare(
     serves: watch::Sender<Set>,
     told: watch::Sender<admin::Definitions>,
 ) -> Result<Task, Refused> {
+    // Taken before anything is awaited: shards may be open already.
+    let first = (place.access.is_some() && place.settings.cluster.is_some())
+        .then(|| place.node.host().expect_definitions());
     // What is there before anything is declared is compiled in.
     let natives: Vec<String> = place.node.workflows().types().iter().map(native).collect();
     let egress = egress(&place).await?;
@@ -55,6 +58,8 @@ async fn declare(
     let (client, namespace) = (access.client()?, access.namespace().to_owned());
     let (sets, declared) = watch::channel(None);
     Ok(async move {
+        let following = keeper.follow(declared);
+        drop(first);
         let watching = definitions::kubernetes::watch(client, &namespace, &cluster, sets, place.stop.clone());
         let telling = async {
             let mut serving = keeper.serving();
@@ -67,7 +72,7 @@ async fn declare(
         };
         tokio::select! {
             () = watching => {}
-            () = keeper.follow(declared) => {}
+            () = following => {}
             () = telling => {}
         }
     }

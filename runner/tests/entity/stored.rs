@@ -19,7 +19,8 @@ on_both_stores!(
     nothing_is_stored_of_a_volatile_call,
     messages_that_somebody_else_stored_are_found_and_handled,
     messages_of_unregistered_types_are_left_alone,
-    a_stored_message_whose_type_never_comes_ends_as_a_defect,
+    a_stored_message_whose_type_never_comes_is_a_dead_letter_that_can_be_replayed,
+    a_stored_message_waits_for_the_first_definitions_however_long_they_take,
 );
 
 fn envelope(world: &World, entity_type: &str, method: &str, input: i32) -> Envelope {
@@ -138,13 +139,39 @@ async fn messages_of_unregistered_types_are_left_alone(place: Place) {
     assert_eq!(world.progress(envelope.id).await, Progress::Open);
 }
 
-async fn a_stored_message_whose_type_never_comes_ends_as_a_defect(place: Place) {
+async fn a_stored_message_whose_type_never_comes_is_a_dead_letter_that_can_be_replayed(place: Place) {
     let options = Options { registration: Duration::from_millis(50), ..Options::default() };
     let world = World::with(place, options).await;
-    let envelope = envelope(&world, "never-registered", "x", 0);
+    let envelope = envelope(&world, "echo", "keep", 7);
     world.store(&envelope).await;
     world.host.poll_storage().await.unwrap();
     let Outcome::Defect(defect) = world.join(&envelope).await else { unreachable!("nobody handled it") };
     assert_eq!(defect.kind, "UnknownType");
-    assert!(defect.message.contains("never-registered"), "{}", defect.message);
+    assert!(defect.message.contains("echo"), "{}", defect.message);
+    let dead = world.store.dead_letters(&GroupName::default(), None, 10).await.unwrap();
+    assert_eq!(dead.len(), 1, "its payload is kept");
+    assert_eq!(dead[0].message.envelope.payload, envelope.payload);
+    assert!(dead[0].error.contains("echo") && dead[0].error.contains("replay"), "{}", dead[0].error);
+    // Once the type is there, it is handled as if nothing had happened.
+    Echo::default().register(&world.host).unwrap();
+    let (group, slot) = (GroupName::default(), envelope.address.slot());
+    assert!(world.host.replay(&RequestId { group, slot, id: envelope.id }).await.unwrap());
+    assert_eq!(world.join(&envelope).await, reply(7));
+}
+
+async fn a_stored_message_waits_for_the_first_definitions_however_long_they_take(place: Place) {
+    let options = Options { registration: Duration::from_millis(50), ..Options::default() };
+    let world = World::with(place, options).await;
+    let unread = world.host.expect_definitions();
+    let (declared, unknown) = (envelope(&world, "echo", "keep", 7), envelope(&world, "unknown", "keep", 7));
+    world.store(&declared).await;
+    world.store(&unknown).await;
+    world.host.poll_storage().await.unwrap();
+    // Many times as long as a message waits for its type once definitions are known.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.progress(declared.id).await, Progress::Open);
+    Echo::default().register(&world.host).unwrap();
+    drop(unread);
+    assert_eq!(world.join(&declared).await, reply(7));
+    assert!(matches!(world.join(&unknown).await, Outcome::Defect(defect) if defect.kind == "UnknownType"));
 }

@@ -8,7 +8,7 @@ use super::Shard;
 use crate::entity::Error;
 use crate::entity::job::Job;
 use crate::message::Outcome;
-use crate::store::{Change, Committed, Finish, Request, Write};
+use crate::store::{Change, Committed, Write};
 
 impl Shard {
     /// Keeps a stored message whose type does not have its method: the definition may be about to change. After a while it is a
@@ -19,8 +19,9 @@ impl Shard {
             let Some(inner) = shard.inner.upgrade() else { return };
             let envelope = &job.message.envelope;
             let (entity_type, method) = (envelope.address.entity_type.clone(), envelope.method.clone());
-            let until = Instant::now() + shard.options.registration;
             let known = async {
+                inner.registry.definitions_known().await;
+                let until = Instant::now() + shard.options.registration;
                 loop {
                     let left = until.saturating_duration_since(Instant::now());
                     let kind = inner.registry.wait(&entity_type, left).await?;
@@ -42,17 +43,21 @@ impl Shard {
         });
     }
 
-    /// Ends a stored message that nobody can handle.
-    pub(super) async fn give_up(self: &Arc<Self>, job: Job, error: Error) {
+    /// Makes a dead letter of a stored message that nobody can handle. Its payload is kept, so it can be replayed.
+    pub(super) async fn bury(self: &Arc<Self>, job: Job, error: Error) {
         let outcome = Outcome::defect(error.reason().to_owned(), error.to_string());
-        let finish = Finish { outcome: outcome.clone(), request: Request::Stored(job.id()) };
-        self.conclude(job, Change::Finish(finish), outcome).await;
-    }
-
-    /// The same, as a dead letter.
-    async fn bury(self: &Arc<Self>, job: Job, error: Error) {
-        let outcome = Outcome::defect(error.reason().to_owned(), error.to_string());
-        let bury = Change::Bury { request: job.id(), outcome: outcome.clone(), error: error.to_string() };
+        let error = match &error {
+            Error::UnknownType(entity_type) => {
+                let entity = &job.message.envelope.address;
+                tracing::warn!(
+                    event = "message_of_unknown_type", %entity, request = %job.id(),
+                    "the entity type is not registered: the message becomes a dead letter"
+                );
+                format!("{error} Register or apply {entity_type}, then replay this dead letter.")
+            }
+            _ => format!("{error}: replay this dead letter once the type has the method"),
+        };
+        let bury = Change::Bury { request: job.id(), outcome: outcome.clone(), error };
         self.conclude(job, bury, outcome).await;
     }
 
