@@ -16,6 +16,8 @@ mod peers;
 mod proxy;
 #[path = "workflow/quick.rs"]
 mod quick;
+#[path = "workflow/registration.rs"]
+mod registration;
 #[path = "workflow/steering.rs"]
 mod steering;
 #[path = "workflow/transaction.rs"]

@@ -1,7 +1,7 @@
 //! Runs the executions of the shards that this runner owns.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -60,6 +60,11 @@ impl Default for Options {
 const TIMERS: u32 = 10_000;
 /// Executions that are read in one statement.
 const PAGE: u32 = 1000;
+/// How long to wait for further types before the executions of a newly registered one are read.
+const TOGETHER: Duration = Duration::from_millis(5);
+/// The first and the longest pause before executions are read again that could not be.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Runs the executions of the shards that this runner owns. Cheap to clone.
 ///
@@ -76,6 +81,9 @@ pub(super) struct Inner {
     pub(super) options: Options,
     workflows: RwLock<HashMap<EntityType, Registered>>,
     shards: RwLock<Shards>,
+    /// Types whose active executions have not been read since the type was registered.
+    unresumed: Mutex<HashSet<EntityType>>,
+    type_registered: Notify,
     /// Shards were opened or closed.
     changed: Notify,
     lost: broadcast::Sender<Fence>,
@@ -108,12 +116,15 @@ impl Host {
             options,
             workflows: RwLock::default(),
             shards: RwLock::default(),
+            unresumed: Mutex::default(),
+            type_registered: Notify::new(),
             changed: Notify::new(),
             lost: broadcast::channel(1024).0,
             changes,
             stop: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&inner).keep());
+        tokio::spawn(Arc::clone(&inner).resume_registered());
         let host = Self(inner);
         super::bulk::register(&host);
         host
@@ -130,16 +141,10 @@ impl Host {
         known.insert(definition.entity_type.clone(), Registered { workflow, pace: Arc::default() });
         drop(known);
         self.0.entities.register(Arc::new(Door::new(&definition, &self.0)))?;
-        let inner = Arc::clone(&self.0);
-        tokio::spawn(async move {
-            let shards = inner.all_shards();
-            if let Err(error) = inner.resume(&shards, Some(&definition.entity_type)).await {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "executions that are to be resumed could not be read"
-                );
-            }
-        });
+        let mut unresumed = self.0.unresumed.lock().unwrap_or_else(PoisonError::into_inner);
+        unresumed.insert(definition.entity_type);
+        drop(unresumed);
+        self.0.type_registered.notify_one();
         Ok(())
     }
 
@@ -312,8 +317,42 @@ impl Inner {
         }
     }
 
+    /// Resumes the executions of types that were registered after their shards were opened: one pass over the active executions for
+    /// all such types, repeated until it succeeds.
+    async fn resume_registered(self: Arc<Self>) {
+        let unresumed = || self.unresumed.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            tokio::select! {
+                () = self.type_registered.notified() => {}
+                () = self.stop.cancelled() => return,
+            }
+            // Types are registered one after the other; those that come together share a pass.
+            tokio::time::sleep(TOGETHER).await;
+            let mut pause = FIRST_PAUSE;
+            loop {
+                let types = std::mem::take(&mut *unresumed());
+                let Err(error) = self.resume(&self.all_shards(), Some(&types)).await else { break };
+                unresumed().extend(types);
+                tracing::warn!(
+                    event = "executions_not_resumed",
+                    error = &error as &dyn std::error::Error,
+                    "active executions of newly registered types could not be read; retrying in {pause:?}"
+                );
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = self.stop.cancelled() => return,
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
     /// Brings executions into memory that have to go on, and notes when others do.
-    async fn resume(&self, shards: &[Arc<Shard>], only: Option<&EntityType>) -> Result<(), store::Error> {
+    async fn resume(
+        &self,
+        shards: &[Arc<Shard>],
+        only: Option<&HashSet<EntityType>>,
+    ) -> Result<(), store::Error> {
         if shards.is_empty() {
             return Ok(());
         }
@@ -326,7 +365,7 @@ impl Inner {
             let full = page.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
             for stored in page {
                 let execution = stored.execution;
-                if only.is_some_and(|only| *only != execution.address.entity_type) {
+                if only.is_some_and(|only| !only.contains(&execution.address.entity_type)) {
                     continue;
                 }
                 let map = self.store.maps().iter().find(|map| *map.group() == execution.group);
