@@ -22,6 +22,7 @@ pub mod shard;
 pub mod singleton;
 pub mod steps;
 pub mod store;
+pub mod supervisor;
 pub mod trace;
 pub mod transport;
 pub mod workflow;

@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 use tracing_subscriber::EnvFilter;
 
@@ -50,6 +51,7 @@ use crate::entity::{Entity, InvalidDefinition};
 use crate::lease::kubernetes::Access;
 use crate::lease::{Leases, kubernetes};
 use crate::singleton::Singleton;
+use crate::supervisor::Failure;
 use crate::{store, transport};
 
 pub use environment::InvalidSetting;
@@ -136,12 +138,9 @@ pub enum Error {
         #[source]
         source: Refused,
     },
-    /// Something beside the node has ended, and nobody asked it to.
-    #[error("the {name} has ended by itself")]
-    Ended {
-        /// What.
-        name: &'static str,
-    },
+    /// A task that it cannot work without has failed.
+    #[error("this runner cannot go on")]
+    Failed(#[source] Failure),
     /// The node did not start.
     #[error("the runner did not start")]
     Start(#[from] cluster::NotStarted),
@@ -203,7 +202,7 @@ impl Error {
             Self::Folder { .. } => "NoFolder",
             Self::Listen { .. } => "AddressInUse",
             Self::Part { .. } | Self::Start(_) | Self::Metrics(_) => "NotStarted",
-            Self::Ended { .. } => "PartEnded",
+            Self::Failed(failure) => failure.reason(),
             Self::Registration(_) => "InvalidDefinition",
             Self::System(_) => "System",
         }
@@ -307,6 +306,8 @@ impl Runner {
             let asked = asked_to_stop().map_err(Error::System)?;
             self.run_until(asked).await
         });
+        // What blocks a thread after the end does not keep the process from exiting.
+        runtime.shutdown_timeout(LAST);
         match ran {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),
@@ -330,26 +331,28 @@ impl Runner {
             tokio::select! {
                 () = stop => Ok(()),
                 error = registering => Err(Error::Registration(error.into())),
-                name = running.ended() => Err(Error::Ended { name }),
+                failure = started.place.node.failed() => Err(Error::Failed(failure)),
             }
         };
         let served = served.await;
-        end(started, running).await;
+        // Whoever has failed hands nothing over: the node ends by itself.
+        let fails = matches!(served, Err(Error::Failed(_)));
+        end(started, running, fails).await;
         served
     }
 }
 
 /// Ends in order: from the first moment on it is not ready. It hands over what others take, goes on telling where that went, and only
 /// then stops listening.
-async fn end(started: Started, running: Running) {
+async fn end(started: Started, running: Running, fails: bool) {
     let Started { place: Place { node, settings, .. }, shared, _rotation, exporting } = started;
     let (begun, alone) = (Instant::now(), node.is_alone());
-    if shared {
+    if shared && !fails {
         node.drain(settings.drain).await;
     }
     let left = settings.drain.saturating_sub(begun.elapsed()).max(LAST);
     // If nobody else was there, nothing went anywhere.
-    if shared && !alone {
+    if shared && !alone && !fails {
         tokio::time::sleep(REDIRECTS).await;
     }
     running.stop().await;
@@ -370,12 +373,22 @@ fn register(
     }
     let crons: Result<Vec<Cron>, Refused> = crons.into_iter().map(|make| make(node)).collect();
     let (crons, node) = (crons.map_err(Error::Registration)?, node.clone());
-    let registering = AbortOnDropHandle::new(tokio::spawn(async move { register_all(&node, crons).await }));
+    let (failed, mut failure) = mpsc::channel(1);
+    let supervisor = node.health().supervisor();
+    let storing = async move {
+        if let Err(error) = register_all(&node, crons).await {
+            // Whoever waits for it may be gone.
+            let _ = failed.send(error).await;
+        }
+    };
+    let storing = supervisor.supervise_panics("cron registration", storing);
+    let storing = AbortOnDropHandle::new(tokio::spawn(storing));
     Ok(async move {
-        match registering.await {
-            Ok(Err(error)) => error,
+        let _storing = storing;
+        match failure.recv().await {
+            Some(error) => error,
             // Stored, all of them.
-            Ok(Ok(())) | Err(_) => std::future::pending().await,
+            None => std::future::pending().await,
         }
     })
 }

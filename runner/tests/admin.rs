@@ -4,6 +4,8 @@
 mod nodes;
 #[path = "admin/port.rs"]
 mod port;
+#[path = "admin/tasks.rs"]
+mod tasks;
 
 use std::time::Duration;
 

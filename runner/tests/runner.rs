@@ -10,6 +10,7 @@ use cleat_runner::lease::{Event, Leases, Memory, RunnerRecord};
 use cleat_runner::prelude::*;
 use cleat_runner::runner::{Error, Place, Port};
 use cleat_runner::singleton;
+use cleat_runner::supervisor::{Failure, Fault};
 use futures::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -236,7 +237,26 @@ async fn a_part_that_ends_by_itself_ends_the_runner() {
     let runner = Runner::from_variables(|name| (name == "CLEAT_DATA_DIR").then(|| data.clone()))
         .beside("gateway", |_| async { Ok::<_, Never>(async {}) });
     let ran = tokio::time::timeout(PATIENCE, runner.run_until(std::future::pending())).await;
-    assert!(matches!(ran.expect("it ends"), Err(Error::Ended { name: "gateway" })));
+    let Err(Error::Failed(failure)) = ran.expect("it ends") else { panic!("it has failed") };
+    assert_eq!(failure, Failure::Ended { task: "gateway".into() });
+}
+
+#[tokio::test]
+async fn a_runner_that_loses_a_task_ends_with_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().display().to_string();
+    let runner = Runner::from_variables(|name| (name == "CLEAT_DATA_DIR").then(|| data.clone())).beside(
+        "saboteur",
+        |place| async move {
+            place.node.health().supervisor().inject("writer lane 0", Fault::Panic);
+            Ok::<_, Never>(async move { place.stop.cancelled().await })
+        },
+    );
+    let ran = tokio::time::timeout(PATIENCE, runner.run_until(std::future::pending())).await;
+    let Err(error) = ran.expect("it ends") else { panic!("it has failed") };
+    assert_eq!(error.reason(), "TaskFailed");
+    let Error::Failed(failure) = error else { panic!("{error}") };
+    assert!(failure.to_string().contains("writer lane 0"), "{failure}");
 }
 
 #[test]

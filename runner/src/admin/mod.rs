@@ -4,7 +4,7 @@
 //!
 //! | path | says |
 //! | --- | --- |
-//! | `/livez` | 200 for as long as the process answers |
+//! | `/livez` | 200 unless a task that the runner cannot work without has failed |
 //! | `/readyz` | 200 once the first assignment has been served, 503 before that, while the runner drains, and while a finding makes it not ready |
 //! | `/metrics` | what is measured, as text for Prometheus |
 //!

@@ -17,7 +17,7 @@ impl Shared {
             return text(StatusCode::METHOD_NOT_ALLOWED, "this page can only be looked at\n");
         }
         match request.uri().path() {
-            "/livez" => text(StatusCode::OK, "ok\n"),
+            "/livez" => self.liveness(),
             "/readyz" => match state(&self.node.ownership().status().borrow()) {
                 State::Ready => self.readiness(),
                 State::Draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
@@ -25,6 +25,14 @@ impl Shared {
             },
             "/metrics" => self.metrics(),
             _ => text(StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n"),
+        }
+    }
+
+    /// Alive, unless a task has failed: the process exits soon, and otherwise is to be killed.
+    fn liveness(&self) -> Response<Body> {
+        match self.node.health().supervisor().failure() {
+            None => text(StatusCode::OK, "ok\n"),
+            Some(failure) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{failure}\n")),
         }
     }
 

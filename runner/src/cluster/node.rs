@@ -22,12 +22,16 @@ use crate::shard::Fence;
 use crate::shard::ownership::{self, Handle, Location, NotOpened, Progress, Service, Stage, Together};
 use crate::singleton::{self, Singleton, Singletons};
 use crate::store::{self, Store};
+use crate::supervisor::Failure;
 use crate::trace::Recorder;
 use crate::transport::{self, Identity, Peers, Present, Server, Verify};
 use crate::workflow;
 
 /// How long a runner that has let go of everything goes on answering its peers: longer than it takes them to hear of that.
 const FAREWELL: Duration = Duration::from_millis(500);
+
+/// How long each of the two steps may take by which a runner ends after a failure.
+const HALT: Duration = Duration::from_secs(2);
 
 /// How a runner behaves.
 #[derive(Debug, Clone)]
@@ -141,6 +145,8 @@ struct Running {
     server: JoinHandle<()>,
     losses: JoinHandle<()>,
     listening: CancellationToken,
+    /// Is cancelled when the end of a task is no failure any more.
+    stopping: CancellationToken,
     store: Arc<dyn Store>,
 }
 
@@ -152,6 +158,8 @@ impl Node {
     pub async fn start(options: Options, parts: Parts) -> Result<Self, NotStarted> {
         let Parts { store, leases, clock, listener, credential, verify, metrics } = parts;
         options.health.register(&metrics)?;
+        let supervisor = options.health.supervisor();
+        let transport = transport::Options { health: options.health.clone(), ..options.transport };
         let ids = Arc::new(Generator::new(store.lease_machine().await?));
         let identity = Identity {
             cluster: options.cluster,
@@ -171,7 +179,7 @@ impl Node {
         };
         let host = Host::new(Arc::clone(&store), ids, entities);
         let workflows = workflow::Host::new(Arc::clone(&store), host.clone(), executions);
-        let peers = Peers::new(identity.clone(), credential, options.transport.clone());
+        let peers = Peers::new(identity.clone(), credential, transport.clone());
         let epochs = Arc::new(Arc::clone(&store));
         let timing = options.ownership.timing;
         let service = Service::new(
@@ -206,7 +214,7 @@ impl Node {
         let router: Arc<dyn Router> = Arc::<Inner>::clone(&inner);
         host.route_through(&router);
         let listening = CancellationToken::new();
-        let server = Server::new(identity, verify, Arc::new(Door(Arc::clone(&inner))), options.transport);
+        let server = Server::new(identity, verify, Arc::new(Door(Arc::clone(&inner))), transport);
         let serving = server.serve(listener, listening.clone());
         let singletons = Singletons::new(
             options.singletons,
@@ -223,27 +231,34 @@ impl Node {
         // What is opened later may ask what is opened earlier.
         let hosts: Vec<Arc<dyn ownership::Host>> =
             vec![Arc::new(Served(host.clone())), Arc::new(workflows.clone()), Arc::new(singletons.clone())];
+        let serving = async move {
+            if let Err(error) = serving.await {
+                let error: &dyn std::error::Error = &error;
+                tracing::error!(error, "peers cannot reach this runner any more");
+            }
+        };
+        let losses = async move {
+            tokio::join!(report_losses(host.lost(), &ownership), report_losses(workflows.lost(), &ownership));
+        };
+        let stopping = CancellationToken::new();
         let running = Running {
-            owner: tokio::spawn(service.run(Arc::new(Together::new(hosts)))),
-            server: tokio::spawn(async move {
-                if let Err(error) = serving.await {
-                    tracing::error!(
-                        error = &error as &dyn std::error::Error,
-                        "peers cannot reach this runner any more"
-                    );
-                }
-            }),
-            losses: tokio::spawn(async move {
-                tokio::join!(
-                    report_losses(host.lost(), &ownership),
-                    report_losses(workflows.lost(), &ownership)
-                );
-            }),
+            owner: supervisor.spawn("ownership", &stopping, service.run(Arc::new(Together::new(hosts)))),
+            server: supervisor.spawn("peer server", &listening, serving),
+            losses: supervisor.spawn("fence losses", &stopping, losses),
             listening,
+            stopping: stopping.clone(),
             store,
         };
         let (health, running) = (options.health, Arc::new(tokio::sync::Mutex::new(Some(running))));
-        Ok(Self { inner, singletons, crons, health, running })
+        let node = Self { inner, singletons, crons, health, running };
+        let failing = node.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = supervisor.failed() => failing.halt().await,
+                () = stopping.cancelled() => {}
+            }
+        });
+        Ok(node)
     }
 
     /// What it serves.
@@ -314,8 +329,42 @@ impl Node {
         self.stop(Some(time)).await;
     }
 
+    /// Waits until this runner cannot go on because one of its tasks has failed, and says why. It ends by itself then, without handing over:
+    /// to others this is a crash. Whoever owns the runner starts another one.
+    pub async fn failed(&self) -> Failure {
+        self.health.supervisor().failed().await
+    }
+
+    /// Ends after a failure: releases the lock if that is still possible, and stops everything else.
+    async fn halt(&self) {
+        let mut kept = self.running.lock().await;
+        let Some(running) = kept.take() else { return };
+        running.stopping.cancel();
+        // With a part missing nothing may be waited for without a limit.
+        let release = self.inner.ownership.shutdown_within(Duration::ZERO);
+        let _ = tokio::time::timeout(HALT, release).await;
+        running.owner.abort();
+        self.inner.ownership.abandon();
+        running.losses.abort();
+        running.listening.cancel();
+        let rest = async {
+            tokio::join!(
+                self.inner.workflows.shutdown(Duration::ZERO),
+                self.inner.host.shutdown(Duration::ZERO),
+                self.inner.peers.close(),
+            );
+            running.store.close().await;
+        };
+        if tokio::time::timeout(HALT, rest).await.is_err() {
+            tracing::warn!("not everything ended in time after a failure, and is dropped");
+        }
+        running.server.abort();
+    }
+
     async fn stop(&self, within: Option<Duration>) {
-        let Some(running) = self.running.lock().await.take() else { return };
+        let mut kept = self.running.lock().await;
+        let Some(running) = kept.take() else { return };
+        running.stopping.cancel();
         let alone = self.is_alone();
         match within {
             Some(time) => self.inner.ownership.shutdown_within(time).await,

@@ -121,12 +121,18 @@ impl Host {
             tasks: TaskTracker::new(),
             routing: Routing::default(),
         });
-        inner.tasks.spawn(Arc::clone(&inner).keep());
+        let supervisor = inner.options.health.supervisor();
+        inner.tasks.spawn(supervisor.supervise("entity sweep", &inner.stop, Arc::clone(&inner).keep()));
         Self(inner)
     }
 
     pub(super) fn of(inner: Arc<Inner>) -> Self {
         Self(inner)
+    }
+
+    /// The health findings of its runner.
+    pub fn health(&self) -> &Health {
+        &self.0.options.health
     }
 
     /// From now on its handlers ask other entities through this router, and not only those that are served here. Holds once.

@@ -11,6 +11,8 @@ use std::time::SystemTime;
 
 use prometheus::{IntGaugeVec, Opts, Registry};
 
+use crate::supervisor::{self, Supervisor};
+
 /// Why a finding was reported. Its name is the type of the Cluster's condition and the label of the metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -96,7 +98,13 @@ pub struct Finding {
 
 /// Handle to the registry of one runner. Cheap to clone; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Health(Arc<Mutex<Findings>>);
+pub struct Health(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    findings: Mutex<Findings>,
+    tasks: supervisor::State,
+}
 
 #[derive(Debug, Default)]
 struct Findings {
@@ -172,8 +180,17 @@ impl Health {
         Ok(())
     }
 
+    /// The supervisor of the tasks of the same runner.
+    pub fn supervisor(&self) -> Supervisor {
+        Supervisor::of(self.clone())
+    }
+
+    pub(crate) fn tasks(&self) -> &supervisor::State {
+        &self.0.tasks
+    }
+
     fn lock(&self) -> MutexGuard<'_, Findings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.findings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

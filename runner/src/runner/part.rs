@@ -91,30 +91,13 @@ impl Running {
     /// Starts a part.
     pub(super) async fn start(&mut self, part: Part, mut place: Place) -> Result<(), Error> {
         place.stop = CancellationToken::new();
-        let (name, stop) = (part.name, place.stop.clone());
+        let (name, stop, node) = (part.name, place.stop.clone(), place.node.clone());
         let task = (part.start)(place).await.map_err(|source| Error::Part { name, source })?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(task);
+        let supervisor = node.health().supervisor();
+        tasks.spawn(supervisor.supervise(name, &stop, task));
         self.parts.push((name, stop, tasks));
         Ok(())
-    }
-
-    /// Waits for the first part that ends by itself, which none should.
-    pub(super) async fn ended(&mut self) -> &'static str {
-        let ends = self.parts.iter_mut().map(|(name, _, tasks)| {
-            let name = *name;
-            Box::pin(async move {
-                if tasks.join_next().await.is_none() {
-                    std::future::pending::<()>().await;
-                }
-                name
-            })
-        });
-        let ends: Vec<_> = ends.collect();
-        if ends.is_empty() {
-            return std::future::pending().await;
-        }
-        futures::future::select_all(ends).await.0
     }
 
     /// Ends them, the last to be started first.

@@ -22,6 +22,7 @@ use crate::singleton;
 use crate::store::postgres::{self, PostgresStore};
 use crate::store::sqlite::{self, SqliteStore};
 use crate::store::{self, Store};
+use crate::supervisor::Supervisor;
 use crate::trace::{self, Exporter, Recorder};
 use crate::transport::Address;
 use crate::workflow;
@@ -44,9 +45,15 @@ pub(super) struct Exporting {
 }
 
 impl Exporting {
-    fn start(exporter: Exporter) -> Self {
-        let stop = CancellationToken::new();
-        Self { task: tokio::spawn(exporter.run(stop.clone())), stop }
+    /// Restarted after a panic: no request depends on it.
+    fn start(exporter: Exporter, supervisor: &Supervisor) -> Self {
+        let (stop, exporter) = (CancellationToken::new(), Arc::new(tokio::sync::Mutex::new(exporter)));
+        let ended = stop.clone();
+        let task = supervisor.spawn_restarting("trace export", &stop, move || {
+            let (exporter, stop) = (Arc::clone(&exporter), ended.clone());
+            async move { exporter.lock().await.export_until(stop).await }
+        });
+        Self { task, stop }
     }
 
     /// Takes the last ones there.
@@ -75,15 +82,15 @@ pub(super) async fn start(
     let unmeasured = |error| Error::Metrics(Arc::new(error));
     let metrics = Registry::new();
     admin::measure_process(&metrics, env!("CARGO_PKG_VERSION")).map_err(unmeasured)?;
+    let health = Health::new();
     let (traces, exporting) = match settings.otlp.clone() {
         Some(endpoint) => {
             let options = trace::Options { ratio: settings.otlp_ratio, ..trace::Options::new(endpoint) };
             let (traces, exporter) = Recorder::new(options, &metrics).map_err(unmeasured)?;
-            (traces, Some(Exporting::start(exporter)))
+            (traces, Some(Exporting::start(exporter, &health.supervisor())))
         }
         None => (Recorder::default(), None),
     };
-    let health = Health::new();
     let found = Found::new(&settings, leases, access).await?;
     let Opened { store, rotation } =
         found.preflight(open(&settings, instance, &metrics, &health).await).await?;
@@ -217,7 +224,7 @@ async fn open(
     let metrics = store::Metrics::new(registry).map_err(|error| Error::Metrics(Arc::new(error)))?;
     let metrics = Some(metrics);
     let (groups, cluster) = (settings.groups.clone(), settings.cluster_uid.clone());
-    let (adopts, health) = (settings.adopts.clone(), health.clone());
+    let (adopts, supervisor, health) = (settings.adopts.clone(), health.supervisor(), health.clone());
     Ok(match &settings.database {
         Database::Postgres(url) => {
             let current = url.current();
@@ -226,7 +233,11 @@ async fn open(
                 PostgresStore::open(postgres::Options { groups, cluster, adopts, metrics, health, ..usual })
                     .await?;
             let store = Arc::new(store);
-            let rotation = tokio::spawn(follow(Arc::clone(&store), url.clone(), current));
+            let (followed, url) = (Arc::clone(&store), url.clone());
+            let rotation =
+                supervisor.spawn_restarting("database URL", &CancellationToken::new(), move || {
+                    follow(Arc::clone(&followed), url.clone(), Arc::clone(&current))
+                });
             Opened { store, rotation: Some(AbortOnDropHandle::new(rotation)) }
         }
         Database::Sqlite(folder) => {

@@ -114,7 +114,8 @@ impl Singletons {
             closing: held.closing.clone(),
             aborting: held.aborting.clone(),
         };
-        held.tasks.spawn(task.supervise());
+        let supervisor = self.0.parts.host.health().supervisor();
+        held.tasks.spawn(supervisor.supervise_panics("singletons", task.supervise()));
     }
 
     fn take(&self, fence: &Fence) -> Option<Held> {

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::admission::Admission;
 use super::{Committed, Error, Metrics, Write};
 use crate::shard::ShardId;
+use crate::supervisor::Supervisor;
 
 /// How group commit is tuned.
 #[derive(Debug, Clone, Copy)]
@@ -70,15 +71,22 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn start<C: Commit>(committers: Vec<C>, options: Options, metrics: Option<Metrics>) -> Self {
+    pub(super) fn start<C: Commit>(
+        committers: Vec<C>,
+        options: Options,
+        metrics: Option<Metrics>,
+        supervisor: &Supervisor,
+    ) -> Self {
         let closing = tokio_util::sync::CancellationToken::new();
         let (queues, tasks) = committers
             .into_iter()
-            .map(|committer| {
+            .enumerate()
+            .map(|(number, committer)| {
                 let (queue, entries) = mpsc::channel(options.queue);
                 let lane =
                     Lane { entries, waiting: VecDeque::new(), committer, options, metrics: metrics.clone() };
-                (queue, tokio::spawn(lane.run(closing.clone())))
+                let name = format!("writer lane {number}");
+                (queue, supervisor.spawn(name, &closing, lane.run(closing.clone())))
             })
             .unzip();
         Self { queues, tasks: std::sync::Mutex::new(tasks), closing, metrics }
@@ -110,6 +118,13 @@ impl Lanes {
                 tracing::error!(%error, "a writer lane ended badly");
             }
         }
+    }
+}
+
+impl Drop for Lanes {
+    /// Nobody can submit any more, so the lanes end.
+    fn drop(&mut self) {
+        self.closing.cancel();
     }
 }
 

@@ -57,6 +57,10 @@ impl Exporter {
 
     /// Runs until it is stopped, or until nobody records any more. What waits by then is taken along, once.
     pub async fn run(mut self, stop: CancellationToken) {
+        self.export_until(stop).await;
+    }
+
+    pub(crate) async fn export_until(&mut self, stop: CancellationToken) {
         let most = self.options.batch.max(1);
         let mut batch = Vec::new();
         loop {

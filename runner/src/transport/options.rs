@@ -31,6 +31,8 @@ pub struct Options {
     pub retention: Duration,
     /// How soon a lost connection is tried again.
     pub backoff: Backoff,
+    /// Supervises its tasks.
+    pub health: crate::health::Health,
 }
 
 impl Default for Options {
@@ -47,6 +49,7 @@ impl Default for Options {
             patience: Duration::from_secs(5),
             retention: Duration::from_secs(15),
             backoff: Backoff::default(),
+            health: crate::health::Health::default(),
         }
     }
 }

@@ -121,7 +121,9 @@ impl Peers {
             )),
         });
         peers.insert(address.clone(), Arc::clone(&peer));
-        self.inner.tasks.spawn_on(dial::run(Arc::clone(context), Arc::clone(&peer)), &self.inner.runtime);
+        let dialling = dial::run(Arc::clone(context), Arc::clone(&peer));
+        let dialling = context.options.health.supervisor().supervise_panics("peer connections", dialling);
+        self.inner.tasks.spawn_on(dialling, &self.inner.runtime);
         peer
     }
 

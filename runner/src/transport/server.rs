@@ -242,7 +242,10 @@ impl peer_server::Peer for Service {
         let (session, generation, welcome) = shared.enter(peer, &hello);
         let key = (instance, welcome.session);
         let outgoing = Outgoing::new(Arc::clone(&session.link), generation, Body::Welcome(welcome));
-        tokio::spawn(shared.read(key, session, generation, incoming));
+        let supervisor = shared.options.health.supervisor();
+        tokio::spawn(
+            supervisor.supervise_panics("peer sessions", shared.read(key, session, generation, incoming)),
+        );
         Ok(tonic::Response::new(Box::pin(outgoing.map(Ok))))
     }
 }

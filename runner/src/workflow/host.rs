@@ -123,8 +123,9 @@ impl Host {
             changes,
             stop: CancellationToken::new(),
         });
-        tokio::spawn(Arc::clone(&inner).keep());
-        tokio::spawn(Arc::clone(&inner).resume_registered());
+        let supervisor = inner.entities.health().supervisor();
+        supervisor.spawn("workflow sweep", &inner.stop, Arc::clone(&inner).keep());
+        supervisor.spawn("workflow resumption", &inner.stop, Arc::clone(&inner).resume_registered());
         let host = Self(inner);
         super::bulk::register(&host);
         host
@@ -237,7 +238,12 @@ impl Host {
             return Err(error);
         }
         for shard in &shards {
-            shard.spawn(Arc::clone(shard).keep_time());
+            let supervisor = self.0.entities.health().supervisor();
+            shard.spawn(supervisor.supervise(
+                "workflow timers",
+                &shard.closing,
+                Arc::clone(shard).keep_time(),
+            ));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::location::{Location, Whereabouts};
+use super::location::{Location, Locations, Whereabouts};
 use super::proof::Question;
 use crate::lease::{Moment, Standing};
 use crate::shard::{Fence, Instance, ShardId};
@@ -209,6 +209,13 @@ impl Handle {
     /// The same within that time instead of the usual one.
     pub async fn shutdown_within(&self, time: Duration) {
         self.stop(Some(time)).await;
+    }
+
+    /// Shows the service as stopped after its task has failed: nothing is served any more.
+    pub(crate) fn abandon(&self) {
+        self.shared.standing.lost();
+        self.shared.locations.set(Locations::default());
+        self.shared.status.send_replace(Status { stage: Stage::Stopped, ..Status::default() });
     }
 
     async fn stop(&self, within: Option<Duration>) {

@@ -45,8 +45,10 @@ impl Running {
             Ok(Report::Restored { fence, before, answer }) => self.restored(&fence, before, answer, now),
             Ok(Report::Proven { began, fences, answer }) => self.proven(began, &fences, answer, now),
             Ok(Report::Wedged { fences, answer }) => self.wedged(fences, answer, now),
-            // What users wrote is caught where it runs, so this is a defect of a service that we call.
-            Err(error) => tracing::error!(%error, "a task of ownership ended without a report"),
+            // Without its report the loop would wait forever, such as for the end of a renewal. What users wrote is caught where it runs,
+            // so this is a defect: the supervisor ends the runner.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(error) => tracing::debug!(%error, "a task of ownership was aborted"),
         }
     }
 

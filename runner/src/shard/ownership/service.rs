@@ -88,7 +88,7 @@ impl Service {
                     }
                 }
             });
-        let _answers = AbortOnDropHandle::new(tokio::spawn(answers));
+        let mut answers = AbortOnDropHandle::new(tokio::spawn(answers));
         let (sentinels, mut signs) = Sentinels::new(self.parts.peers.clone(), Arc::clone(&self.parts.clock));
         let mut events = self.parts.leases.watch();
         let mut running = Running::new(self.options, self.parts, self.shared, sentinels, host);
@@ -105,6 +105,13 @@ impl Service {
                 Some(command) = self.commands.recv() => running.told(command),
                 Some(sign) = signs.recv() => running.signed(&sign),
                 () = tokio::time::sleep(wake) => {}
+                ended = &mut answers => {
+                    // Whoever asks for a proof would wait forever: the supervisor ends the runner.
+                    if let Err(error) = ended && error.is_panic() {
+                        std::panic::resume_unwind(error.into_panic());
+                    }
+                    break;
+                }
             }
             // Whatever has come is taken in before anything is concluded from what has not.
             while let Some(event) = events.next().now_or_never() {

@@ -31,6 +31,7 @@ use sqlx::Connection;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use self::connect::{Identity, Target, unavailable};
 use self::groups::Groups;
@@ -147,11 +148,14 @@ impl PostgresStore {
         let writers = (0..options.lanes.lanes.max(1))
             .map(|lane| Writer::new(target.clone(), Arc::clone(&groups), lane, options.patience))
             .collect();
+        let supervisor = options.health.supervisor();
         let transactions = Transactions::new(&target, &groups, &pool, &options);
-        let lanes = Lanes::start(writers, options.lanes, options.metrics);
+        let lanes = Lanes::start(writers, options.lanes, options.metrics, &supervisor);
         let (wakes, _) = broadcast::channel(1024);
         let (first, listening) = oneshot::channel();
-        let listener = tokio::spawn(listen::run(target.clone(), Arc::clone(&groups), wakes.clone(), first));
+        let listening_task = listen::run(target.clone(), Arc::clone(&groups), wakes.clone(), first);
+        // It is aborted when the store is closed.
+        let listener = supervisor.spawn("wake listener", &CancellationToken::new(), listening_task);
         let (cluster, patience) = (options.cluster, options.patience);
         let states = States::new(pool.clone(), patience);
         let store = Self {

@@ -15,9 +15,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::RETURN;
 use super::connect::{Meaning, Target, unavailable};
 use super::patience::{Patience, silence};
+use super::{Options, RETURN};
 use crate::store::Error;
 
 /// Removes what a transaction's user may have left behind that the next one must not find: cursors, a role, settings, and tables that hide
@@ -157,11 +157,11 @@ pub(super) struct Session {
 }
 
 impl Sessions {
-    pub(super) fn new(target: &Target, size: u32, wait: Duration, patience: Duration) -> Self {
+    pub(super) fn new(target: &Target, options: &Options) -> Self {
         let home = Home { target: target.clone(), idle: Mutex::default(), closed: AtomicBool::new(false) };
         let home = Arc::new(home);
         let watched = Arc::downgrade(&home);
-        tokio::spawn(async move {
+        let reaper = async move {
             loop {
                 tokio::time::sleep(IDLE / 10).await;
                 let Some(home) = watched.upgrade() else { return };
@@ -169,8 +169,11 @@ impl Sessions {
                 let forgotten = |live: &Live| live.begun.is_some() && live.used.elapsed() > RECENTLY;
                 home.idle().spare.retain(|live| live.used.elapsed() < IDLE && !forgotten(live));
             }
-        });
-        let size = size.max(1);
+        };
+        // It returns when the store is dropped.
+        tokio::spawn(options.health.supervisor().supervise_panics("transaction session reaper", reaper));
+        let (size, wait, patience) =
+            (options.transactions.max(1), options.transaction_wait, options.patience);
         let places = Arc::new(Semaphore::new(usize::try_from(size).unwrap_or(usize::MAX)));
         Self { home, places, size, wait, patience }
     }

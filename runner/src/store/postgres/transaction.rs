@@ -41,8 +41,7 @@ impl Transactions {
             reads: reads.clone(),
             patience: options.patience,
         };
-        let sessions =
-            Sessions::new(target, options.transactions, options.transaction_wait, options.patience);
+        let sessions = Sessions::new(target, options);
         Self { sessions, door: Arc::new(door) }
     }
 

@@ -94,7 +94,8 @@ impl SqliteStore {
             connection: Some(writer),
             groups: groups.clone(),
         };
-        let lanes = Lanes::start(vec![committer], options.lanes, options.metrics);
+        let lanes =
+            Lanes::start(vec![committer], options.lanes, options.metrics, &options.health.supervisor());
         Ok(Self {
             instance: options.instance,
             cluster: options.cluster,
