@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cleat_runner::message::Snowflake;
-use cleat_runner::shard::Fence;
+use cleat_runner::shard::{Fence, Slot};
 use cleat_runner::store::postgres::{Options, PostgresStore};
 use cleat_runner::store::{Change, Committed, Error, Store, Transaction, Write};
 use cleat_testing::postgres::{Server, Shutdown};
@@ -290,7 +290,10 @@ async fn a_transaction_with_a_failed_statement_is_not_committed_and_what_its_use
 /// A write of one entry of a journal, and of nothing else.
 fn note(fence: &Fence, run: Snowflake, place: i64) -> Write {
     let entries = vec![Bytes::from_static(b"entry")];
-    Write { fence: fence.clone(), changes: vec![Change::Journal { run, from: place, entries }] }
+    Write {
+        fence: fence.clone(),
+        changes: vec![Change::Journal { run, slot: Slot::of("x"), from: place, entries }],
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -335,7 +338,8 @@ async fn one_entry_is_the_same_whatever_its_user_set_and_however_long_it_is() {
             let entry: Bytes = (0..length).map(|n| u8::try_from(n % 256).unwrap()).collect();
             let mut transaction = begun(store, place).await;
             sqlx::raw_sql(set).execute(transaction.postgres().unwrap()).await.unwrap();
-            let changes = vec![Change::Journal { run, from: 0, entries: vec![entry.clone()] }];
+            let changes =
+                vec![Change::Journal { run, slot: Slot::of("x"), from: 0, entries: vec![entry.clone()] }];
             let write = Write { fence: fence.clone(), changes };
             assert_eq!(transaction.commit(write).await.unwrap(), Committed::Applied);
             place += 1;

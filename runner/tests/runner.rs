@@ -17,6 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
+#[path = "schema/earlier.rs"]
+mod earlier;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tells the test binary to be the program.
@@ -270,4 +273,47 @@ fn the_stock_runner_tells_how_to_use_it() {
     let help = String::from_utf8(ask("--help").stdout).unwrap();
     assert!(help.contains("CLEAT_DATABASE_URL") && help.contains("CLEAT_CLUSTER\n"), "{help}");
     assert_eq!(ask("--port").status.code(), Some(2));
+}
+
+/// A page of a port, or none while nobody listens.
+async fn page(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await.ok()?;
+    Some(page)
+}
+
+async fn shows(port: u16, path: &str, text: &str) {
+    let wait = async {
+        while !page(port, path).await.is_some_and(|page| page.contains(text)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "{path} never says {text}");
+}
+
+#[tokio::test]
+async fn a_runner_is_alive_and_not_ready_while_it_migrates_its_database() {
+    let database = cleat_testing::postgres::shared().await.unwrap().database().await.unwrap();
+    earlier::fourth(&database.url).await;
+    // For as long as this is open, an index is not finished.
+    let backup = earlier::snapshot(&database.url).await;
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("127.0.0.1:{port}");
+    let variables = [("CLEAT_DATABASE_URL", database.url.as_str()), ("CLEAT_ADMIN_LISTEN", &listen)];
+    let child = spawn(folder.path(), &variables);
+    earlier::building(&database.url).await;
+    shows(port, "/readyz", "migrating the database to schema").await;
+    for _ in 0..10 {
+        assert!(page(port, "/livez").await.is_some_and(|page| page.starts_with("HTTP/1.1 200")));
+        assert!(page(port, "/readyz").await.is_some_and(|page| page.starts_with("HTTP/1.1 503")));
+    }
+    shows(port, "/metrics", "cleat_").await;
+    drop(backup);
+    shows(port, "/readyz", "HTTP/1.1 200").await;
+    shows(port, "/livez", "HTTP/1.1 200").await;
+    assert!(terminate(child).await.success());
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use cleat_runner::message::{Chunk, Sequence, Snowflake};
-use cleat_runner::shard::GroupName;
+use cleat_runner::shard::{GroupName, Slot};
 use cleat_runner::store::{Attempt, Change, Committed, Error, Finish, Phase, Request, Store, Timer, Write};
 use cleat_testing::process::{self, Process};
 use sqlx::{Connection, PgConnection};
@@ -37,7 +37,7 @@ async fn a_stale_write_is_fenced_and_nothing_of_it_is_written_whatever_it_change
     let bury = Change::Bury { request: buried, outcome: reply(), error: "bad".to_owned() };
     old.commit(Write::one(stale.clone(), bury)).await.unwrap();
     let chunk = |sequence| Chunk { sequence: Sequence(sequence), items: vec![Bytes::from_static(b"x")] };
-    let first = Change::Chunk { request: streamed, chunk: chunk(0) };
+    let first = Change::Chunk { request: streamed, slot: Slot::of("x"), chunk: chunk(0) };
     old.commit(Write::one(stale.clone(), first)).await.unwrap();
     let counter = entity(1, 7);
     old.commit(Write::one(stale.clone(), state(&counter, 0, 1))).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_stale_write_is_fenced_and_nothing_of_it_is_written_whatever_it_change
         Change::Bury { request: opened, outcome: reply(), error: "no".to_owned() },
         Change::Replay { request: buried, seq: id() },
         Change::Drop { request: buried },
-        Change::Chunk { request: streamed, chunk: chunk(1) },
+        Change::Chunk { request: streamed, slot: Slot::of("x"), chunk: chunk(1) },
         Change::Ack { request: streamed, sequence: Sequence(0) },
         Change::SetTimer(timer("new")),
         Change::ClearTimer { address: counter.clone(), name: "kept".to_owned() },

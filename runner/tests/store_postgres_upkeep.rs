@@ -1,6 +1,10 @@
 //! Opening, wakes, retention, backpressure and rest.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
 
+#[path = "schema/earlier.rs"]
+mod earlier;
+#[path = "schema/postgres.rs"]
+mod schema;
 mod store_postgres_rig;
 
 use std::collections::HashSet;

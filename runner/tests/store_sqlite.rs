@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use cleat_runner::health::Health;
 use cleat_runner::store::conformance::{Database, Opening};
 use cleat_runner::store::sqlite::{Location, Options, SqliteStore};
 use cleat_runner::store::{Error, Store};
@@ -11,7 +12,8 @@ use cleat_runner::store_conformance;
 
 async fn open(location: Location, opening: Opening) -> Result<Arc<dyn Store>, Error> {
     let Opening { instance, groups, cluster, adopts, lanes } = opening;
-    let options = Options { location, instance, groups, cluster, adopts, lanes, metrics: None };
+    let options =
+        Options { location, instance, groups, cluster, adopts, lanes, metrics: None, health: Health::new() };
     Ok(Arc::new(SqliteStore::open(options).await?))
 }
 
@@ -82,4 +84,20 @@ mod memory {
     }
 
     store_conformance!(Memory);
+}
+
+#[tokio::test]
+async fn every_row_can_be_found_by_group_and_slot() {
+    use sqlx::ConnectOptions;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cleat.db");
+    SqliteStore::open(Options::file(&path)).await.unwrap().close().await;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+    // Of forgotten runs only the journals count, which say it themselves.
+    let without = "SELECT name FROM sqlite_master m WHERE type = 'table' AND name LIKE 'cleat_%' AND name NOT IN \
+                   ('cleat_facts', 'cleat_groups', 'cleat_machines', 'cleat_migrations', 'cleat_shards', 'cleat_forgotten_runs') \
+                   AND (SELECT count(*) FROM pragma_table_info(m.name) WHERE name IN ('grp', 'slot')) < 2";
+    let without: Vec<String> =
+        sqlx::query_scalar(without).fetch_all(&mut options.connect().await.unwrap()).await.unwrap();
+    assert_eq!(without, Vec::<String>::new());
 }

@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use cleat_runner::message::EntityAddress;
 use cleat_runner::prelude::*;
+use cleat_runner::shard::GroupName;
 use cleat_runner::store::sqlite::Location;
-use cleat_runner::store::{Filter, Hold, Phase, Retention};
+use cleat_runner::store::{Filter, Hold, Phase, Retention, SCHEMA};
 use cleat_runner::workflow::{Executions, Key, Terms};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use world::{Place, World};
@@ -70,7 +71,22 @@ impl Postgres {
 
 impl Past for Postgres {
     async fn go_back(&self) {
-        let back = "DROP FUNCTION cleat.enter; DROP TABLE cleat.holds; DROP INDEX cleat.executions_open; DELETE FROM cleat.migrations WHERE version > 2";
+        // As it was before the schema was migrated online: the columns, and the default collation.
+        let back = "DROP FUNCTION cleat.enter(bigint, text, smallint, integer, integer, bigint, bigint, bigint, bytea);
+            DROP FUNCTION cleat.enter(bigint, text, smallint, integer, integer, bigint, integer, bigint, bigint, bytea);
+            DROP TABLE cleat.holds; DROP INDEX cleat.executions_open;
+            DO $$ DECLARE of record; BEGIN
+                FOR of IN SELECT attrelid::regclass AS name, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
+                    WHERE relnamespace = 'cleat'::regnamespace AND attname IN ('grp', 'slot') AND c.relname IN
+                    ('journal', 'keys', 'chunks', 'streams', 'former_runs', 'forgotten_runs')
+                LOOP EXECUTE format('ALTER TABLE %s DROP COLUMN %I', of.name, of.attname); END LOOP;
+                FOR of IN SELECT attrelid::regclass AS name, attname, atttypid::regtype AS type FROM pg_attribute
+                    JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = 'cleat'::regnamespace AND relkind IN ('r', 'p')
+                    AND attcollation = 'pg_catalog.\"C\"'::regcollation AND NOT relispartition
+                LOOP EXECUTE format('ALTER TABLE %s ALTER COLUMN %I TYPE %s COLLATE pg_catalog.default', of.name, of.attname, of.type);
+                END LOOP;
+            END $$;
+            DELETE FROM cleat.migrations WHERE version > 2";
         sqlx::raw_sql(back).execute(&mut self.connect().await).await.unwrap();
     }
 
@@ -111,8 +127,13 @@ impl Sqlite {
 
 impl Past for Sqlite {
     async fn go_back(&self) {
-        let back = "DROP TABLE cleat_holds; DROP INDEX cleat_executions_open; DELETE FROM cleat_migrations WHERE version > 2";
-        sqlx::raw_sql(back).execute(&mut self.connect().await).await.unwrap();
+        let mut back = "DROP TABLE cleat_holds; DROP INDEX cleat_executions_open; DELETE FROM cleat_migrations WHERE version > 2;".to_owned();
+        for table in ["journal", "keys", "chunks", "streams", "former_runs"] {
+            back += &format!(
+                "ALTER TABLE cleat_{table} DROP COLUMN grp; ALTER TABLE cleat_{table} DROP COLUMN slot;"
+            );
+        }
+        sqlx::raw_sql(AssertSqlSafe(back)).execute(&mut self.connect().await).await.unwrap();
     }
 
     async fn second(&self) -> Relations {
@@ -167,7 +188,7 @@ async fn is_upgraded(place: Place, past: impl Past) {
 
     // The new one comes, and comes again.
     let world = World::new(place).await.restart().await;
-    assert_eq!(past.version().await, (4, 1), "the earlier release may come back");
+    assert_eq!(past.version().await, (SCHEMA, 1), "the earlier release may come back");
     let shelves = Shelf.register(&world.host).unwrap();
     Order.register(&world.host).unwrap();
     let orders = Executions::new(&world.host, "order").unwrap();
@@ -180,7 +201,7 @@ async fn is_upgraded(place: Place, past: impl Past) {
 
     // What it can do that the other could not works for what is older than it.
     let address = EntityAddress::new("workflow:order", "ended").unwrap();
-    let hold = Hold { address, holder: "somebody".to_owned() };
+    let hold = Hold { address, holder: "somebody".to_owned(), group: GroupName::default() };
     world.store.hold(std::slice::from_ref(&hold)).await.unwrap();
     let nothing =
         Retention { completed: Duration::ZERO, failed: Duration::ZERO, dead_letters: Duration::ZERO };

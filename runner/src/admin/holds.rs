@@ -28,38 +28,39 @@ impl Service {
     }
 
     pub(super) async fn hold(&self, request: HoldExecutionsRequest) -> Result<(), Status> {
-        let holds = read(request.holds)?;
+        let holds = self.read(request.holds)?;
         self.node.host().store().hold(&holds).await.map_err(|error| store(&error))
     }
 
     pub(super) async fn release(&self, request: ReleaseExecutionsRequest) -> Result<(), Status> {
-        let holds = read(request.holds)?;
+        let holds = self.read(request.holds)?;
         self.node.host().store().release(&holds).await.map_err(|error| store(&error))
     }
 
     pub(super) async fn holds(&self, request: ListHoldsRequest) -> Result<ListHoldsResponse, Status> {
-        let after = request.after.map(|after| one("after", after)).transpose()?;
+        let after = request.after.map(|after| self.one("after", after)).transpose()?;
         let limit = if request.limit == 0 { PAGE } else { request.limit.min(PAGE) };
         let holds = self.node.host().store().holds(after, limit).await.map_err(|error| store(&error))?;
         let told =
             |hold: Hold| ExecutionHold { execution: Some(reference(&hold.address)), holder: hold.holder };
         Ok(ListHoldsResponse { holds: holds.into_iter().map(told).collect() })
     }
-}
 
-fn read(holds: Vec<ExecutionHold>) -> Result<Vec<Hold>, Status> {
-    if holds.len() > MOST {
-        return Err(invalid("holds", format_args!("more than {MOST} at once")));
+    fn read(&self, holds: Vec<ExecutionHold>) -> Result<Vec<Hold>, Status> {
+        if holds.len() > MOST {
+            return Err(invalid("holds", format_args!("more than {MOST} at once")));
+        }
+        holds.into_iter().map(|hold| self.one("holds", hold)).collect()
     }
-    holds.into_iter().map(|hold| one("holds", hold)).collect()
-}
 
-fn one(field: &str, hold: ExecutionHold) -> Result<Hold, Status> {
-    let execution = hold.execution.ok_or_else(|| invalid(field, "the execution is missing"))?;
-    let address = address(&execution.r#type, &execution.id).map_err(|error| invalid(field, error))?;
-    if hold.holder.is_empty() || hold.holder.len() > HOLDER || hold.holder.contains('\0') {
-        let why = format_args!("a holder has a name of 1 to {HOLDER} bytes without a NUL");
-        return Err(invalid(field, why));
+    fn one(&self, field: &str, hold: ExecutionHold) -> Result<Hold, Status> {
+        let execution = hold.execution.ok_or_else(|| invalid(field, "the execution is missing"))?;
+        let address = address(&execution.r#type, &execution.id).map_err(|error| invalid(field, error))?;
+        if hold.holder.is_empty() || hold.holder.len() > HOLDER || hold.holder.contains('\0') {
+            let why = format_args!("a holder has a name of 1 to {HOLDER} bytes without a NUL");
+            return Err(invalid(field, why));
+        }
+        let group = self.node.host().group_of(&address.entity_type);
+        Ok(Hold { address, holder: hold.holder, group })
     }
-    Ok(Hold { address, holder: hold.holder })
 }

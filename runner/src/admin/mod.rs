@@ -5,7 +5,7 @@
 //! | path | says |
 //! | --- | --- |
 //! | `/livez` | 200 unless a task that the runner cannot work without has failed |
-//! | `/readyz` | 200 once the first assignment has been served, 503 before that, while the runner drains, and while a finding makes it not ready |
+//! | `/readyz` | 200 once the first assignment has been served, 503 before that (also while the database is migrated), while the runner drains, and while a finding makes it not ready |
 //! | `/metrics` | what is measured, as text for Prometheus |
 //!
 //! A wedged shard and a database that nobody can reach do not make a runner unready: others could serve no better. They are shown
@@ -19,6 +19,7 @@ mod plain;
 mod process;
 mod refusal;
 mod service;
+mod starting;
 mod status;
 
 use std::convert::Infallible;
@@ -34,7 +35,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use prometheus::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -48,6 +49,7 @@ use crate::transport::{Claim, Identity, Unproven, Verify};
 
 pub use definitions::{Declared, Definitions, Problem};
 pub use process::measure_process;
+pub use starting::Starting;
 
 /// Who a runner is, as it says of itself.
 #[derive(Debug, Clone)]
@@ -131,15 +133,7 @@ impl Server {
                 accepted = listener.accept() => accepted,
                 () = stop.cancelled() => break,
             };
-            let (stream, remote) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Most likely there are too many open files, and nothing is won by trying at once.
-                    tracing::warn!(%error, "the admin port cannot take a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
+            let Some((stream, remote)) = taken(accepted).await else { continue };
             // Answers are small; without this some of them wait for others.
             let _ = stream.set_nodelay(true);
             let answering = Arc::clone(&shared);
@@ -159,6 +153,19 @@ impl Server {
         shared.stop.cancel();
         let _ = tokio::time::timeout(shared.options.grace, graceful.shutdown()).await;
         late.cancel();
+    }
+}
+
+/// A connection, unless it could not be accepted.
+async fn taken(accepted: std::io::Result<(TcpStream, SocketAddr)>) -> Option<(TcpStream, SocketAddr)> {
+    match accepted {
+        Ok(accepted) => Some(accepted),
+        Err(error) => {
+            // Most likely there are too many open files, and nothing is won by trying at once.
+            tracing::warn!(%error, "the admin port cannot take a connection");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            None
+        }
     }
 }
 

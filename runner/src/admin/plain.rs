@@ -3,7 +3,7 @@
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use prometheus::{TEXT_FORMAT, TextEncoder};
+use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 use tonic::body::Body;
 
 use super::Shared;
@@ -23,7 +23,7 @@ impl Shared {
                 State::Draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
                 State::Starting | State::Unspecified => text(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
             },
-            "/metrics" => self.metrics(),
+            "/metrics" => metrics(&self.metrics),
             _ => text(StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n"),
         }
     }
@@ -46,19 +46,20 @@ impl Shared {
         let body: String = blockers.into_iter().map(line).collect();
         text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{body}"))
     }
+}
 
-    fn metrics(&self) -> Response<Body> {
-        match TextEncoder::new().encode_to_string(&self.metrics.gather()) {
-            Ok(page) => text(StatusCode::OK, page),
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the metrics cannot be written");
-                text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n")
-            }
+/// All that is measured, as Prometheus reads it.
+pub(super) fn metrics(registry: &Registry) -> Response<Body> {
+    match TextEncoder::new().encode_to_string(&registry.gather()) {
+        Ok(page) => text(StatusCode::OK, page),
+        Err(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "the metrics cannot be written");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n")
         }
     }
 }
 
-fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+pub(super) fn text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
     let mut response = Response::new(Body::new(text.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));

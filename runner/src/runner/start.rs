@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use prometheus::Registry;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -21,7 +22,7 @@ use crate::shard::{Instance, Version, ownership};
 use crate::singleton;
 use crate::store::postgres::{self, PostgresStore};
 use crate::store::sqlite::{self, SqliteStore};
-use crate::store::{self, Store};
+use crate::store::{self, MigrationProgress, Store};
 use crate::supervisor::Supervisor;
 use crate::trace::{self, Exporter, Recorder};
 use crate::transport::Address;
@@ -91,9 +92,16 @@ pub(super) async fn start(
         }
         None => (Recorder::default(), None),
     };
+    // Probes are answered from now on: a migration of the schema may take longer than they wait.
+    let (progress, migration) = watch::channel(None);
+    let mut starting = None;
+    if let Some(at) = &settings.admin {
+        let (listener, bound) = listen(at, "CLEAT_ADMIN_LISTEN").await?;
+        starting = Some((admin::Starting::serve(listener, metrics.clone(), migration), bound));
+    }
     let found = Found::new(&settings, leases, access).await?;
-    let Opened { store, rotation } =
-        found.preflight(open(&settings, instance, &metrics, &health).await).await?;
+    let opened = open(&settings, instance, &metrics, &health, progress).await;
+    let Opened { store, rotation } = found.preflight(opened).await?;
     let Found { leases, access, .. } = found;
     let shared = leases.is_some();
 
@@ -104,9 +112,8 @@ pub(super) async fn start(
     };
     let mut ports = Ports::default();
     let (mut admin, mut gateway) = (None, None);
-    if let Some(at) = &settings.admin {
-        let (listener, bound) = listen(at, "CLEAT_ADMIN_LISTEN").await?;
-        (ports.admin, admin) = (Some(listener), Some(address.at_port(bound.port())));
+    if let Some((_, bound)) = &starting {
+        admin = Some(address.at_port(bound.port()));
     }
     if let Some(at) = &settings.gateway {
         let (listener, bound) = listen(at, "CLEAT_GATEWAY_LISTEN").await?;
@@ -153,6 +160,9 @@ pub(super) async fn start(
     };
     let node = Node::start(options, parts).await?;
     tracing::info!(instance = %node.ownership().instance(), "running");
+    if let Some((starting, _)) = starting {
+        ports.admin = starting.end().await;
+    }
     let ports = Arc::new(Mutex::new(ports));
     let stop = CancellationToken::new();
     let place = Place { node, settings: Arc::new(settings), access, token, metrics, stop, ports };
@@ -220,6 +230,7 @@ async fn open(
     instance: Instance,
     registry: &Registry,
     health: &Health,
+    progress: watch::Sender<Option<MigrationProgress>>,
 ) -> Result<Opened, Error> {
     let metrics = store::Metrics::new(registry).map_err(|error| Error::Metrics(Arc::new(error)))?;
     let metrics = Some(metrics);
@@ -229,9 +240,9 @@ async fn open(
         Database::Postgres(url) => {
             let current = url.current();
             let usual = postgres::Options::new(&*current, instance);
-            let store =
-                PostgresStore::open(postgres::Options { groups, cluster, adopts, metrics, health, ..usual })
-                    .await?;
+            let progress = Some(progress);
+            let options = postgres::Options { groups, cluster, adopts, metrics, health, progress, ..usual };
+            let store = PostgresStore::open(options).await?;
             let store = Arc::new(store);
             let (followed, url) = (Arc::clone(&store), url.clone());
             let rotation =

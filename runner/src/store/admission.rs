@@ -56,7 +56,7 @@ impl Admission {
             Change::Bury { request, .. } | Change::Replay { request, .. } | Change::Drop { request } => {
                 self.row(("message", request))
             }
-            Change::Chunk { request, chunk } => self.row(("chunk", request, chunk.sequence)),
+            Change::Chunk { request, chunk, .. } => self.row(("chunk", request, chunk.sequence)),
             Change::Ack { request, .. } => self.row(("ack", request)),
             Change::SetTimer(timer) => self.row(("timer", &timer.address, &timer.name)),
             Change::ClearTimer { address, name } => self.row(("timer", address, name)),
@@ -68,7 +68,7 @@ impl Admission {
             Change::Renew { address, from, to, .. } => {
                 self.follows(("execution", address), Some(from.get()), to.get())
             }
-            Change::Journal { run, from, entries } => {
+            Change::Journal { run, from, entries, .. } => {
                 let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
                 self.follows(("journal", run), Some(*from), from.saturating_add(count))
             }
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::message::{EntityAddress, Snowflake};
-    use crate::shard::{Epoch, Fence, GroupName, ShardId};
+    use crate::shard::{Epoch, Fence, GroupName, ShardId, Slot};
     use crate::store::StateChange;
 
     fn write(change: Change) -> Write {
@@ -155,7 +155,7 @@ mod tests {
 
     fn journal(run: i64, from: i64, entries: usize) -> Write {
         let entries = vec![Bytes::from_static(b"entry"); entries];
-        write(Change::Journal { run: Snowflake::new(run), from, entries })
+        write(Change::Journal { run: Snowflake::new(run), slot: Slot::of("x"), from, entries })
     }
 
     fn renew(id: &str, from: i64, to: i64) -> Write {

@@ -174,6 +174,8 @@ pub struct Hold {
     pub address: EntityAddress,
     /// Who holds it, in words of its own. Several may hold one execution.
     pub holder: String,
+    /// The shard group of the execution. Listings are ordered by address and holder.
+    pub group: GroupName,
 }
 
 /// How many executions of a group are in a phase.

@@ -12,6 +12,51 @@ pub(super) struct Migration {
     pub(super) sql: &'static str,
 }
 
+/// A part of a migration that commits by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Step<'a> {
+    pub(super) sql: &'a str,
+    /// The index that it builds beside readers and writers, outside of a transaction.
+    pub(super) index: Option<&'a str>,
+    /// Whether a database that is created in this schema does not need it.
+    pub(super) upgrade: bool,
+}
+
+impl Migration {
+    /// The steps, which lines `-- step` and `-- step for upgrades` separate.
+    pub(super) fn steps(&self) -> impl Iterator<Item = Step<'static>> + use<> {
+        self.sql.split("\n-- step").map(|sql| {
+            let (upgrade, sql) = match sql.strip_prefix(" for upgrades") {
+                Some(sql) => (true, sql),
+                None => (false, sql),
+            };
+            let index = sql.split_once("INDEX CONCURRENTLY ").and_then(|(_, rest)| rest.split(' ').next());
+            Step { sql, index, upgrade }
+        })
+    }
+}
+
+/// How far the migration of a database has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MigrationProgress {
+    /// The schema that it leads to.
+    pub version: i32,
+    /// The step that is being done, from 1; 0 while another runner migrates.
+    pub step: usize,
+    /// How many steps it has.
+    pub steps: usize,
+}
+
+impl std::fmt::Display for MigrationProgress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { version, step, steps } = self;
+        if *step == 0 {
+            return write!(f, "waiting for another runner, which migrates the database to schema {version}");
+        }
+        write!(f, "migrating the database to schema {version}: step {step} of {steps}")
+    }
+}
+
 /// Whether a list leads to the schema that this binary is said to know.
 pub(super) const fn leads_there(all: &[Migration]) -> bool {
     all[all.len() - 1].version == super::SCHEMA
@@ -58,6 +103,17 @@ mod tests {
         assert_eq!(versions(Schema::default()), [1, 2, 3]);
         assert_eq!(versions(Schema { version: 2, oldest: 1 }), [3]);
         assert!(versions(Schema { version: 3, oldest: 2 }).is_empty());
+    }
+
+    #[test]
+    fn a_file_is_split_into_steps_and_indexes_are_known_by_name() {
+        let sql = "-- Why.\nALTER TABLE a;\nALTER TABLE b;\n-- step\nCREATE UNIQUE INDEX CONCURRENTLY a_key ON a (b);\n\
+                   -- step for upgrades\n-- Because.\nANALYZE a;\n";
+        let steps: Vec<_> = Migration { version: 1, oldest: 1, sql }.steps().collect();
+        assert_eq!(steps.iter().map(|step| step.index).collect::<Vec<_>>(), [None, Some("a_key"), None]);
+        assert_eq!(steps.iter().map(|step| step.upgrade).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(steps[0].sql, "-- Why.\nALTER TABLE a;\nALTER TABLE b;");
+        assert_eq!(steps[2].sql.trim(), "-- Because.\nANALYZE a;");
     }
 
     #[test]

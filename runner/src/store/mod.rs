@@ -33,12 +33,13 @@ pub use error::{Basis, Cause, Error};
 pub use execution::{Cursor, Execution, ExecutionChange, Filter, Hold, Phase, StoredExecution, Tally};
 pub use lane::{Options as LaneOptions, Receipt};
 pub use metrics::Metrics;
+pub use migration::MigrationProgress;
 pub use read::{DeadLetter, Holding, Page, Progress, Retention, State, Stored, Wake, Watermark};
 pub use transaction::Transaction;
 pub use write::{Attempt, Change, Committed, Finish, Message, Request, StateChange, Timer, Write};
 
 /// The schema that this binary knows: the last change that it makes to any database.
-pub const SCHEMA: i32 = 4;
+pub const SCHEMA: i32 = 5;
 
 /// The durable half of a runner: one instance's door to one database.
 ///

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::execution::{Impossible, end_of};
 use super::{Error, Execution, ExecutionChange};
 use crate::message::{Chunk, EntityAddress, Envelope, Outcome, PayloadDigest, Sequence, Snowflake};
-use crate::shard::{Fence, GroupName};
+use crate::shard::{Fence, GroupName, Slot};
 
 /// Everything that is to happen, or none of it, as long as the fence stands.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl Write {
                 }
                 Change::Begin(execution) => execution.check().map_err(impossible)?,
                 Change::Execution(change) => change.check().map_err(impossible)?,
-                Change::Journal { run, from, entries } => {
+                Change::Journal { run, from, entries, .. } => {
                     end_of(*run, *from, entries).map_err(impossible)?;
                 }
                 _ => {}
@@ -108,6 +108,8 @@ pub enum Change {
     Chunk {
         /// The request that it answers.
         request: Snowflake,
+        /// The slot of the entity that was called.
+        slot: Slot,
         /// The part.
         chunk: Chunk,
     },
@@ -134,6 +136,8 @@ pub enum Change {
     Journal {
         /// Whose journal.
         run: Snowflake,
+        /// The slot of the execution.
+        slot: Slot,
         /// The place of the first entry, counted from 0.
         from: i64,
         /// The entries.

@@ -92,6 +92,7 @@ impl Driver {
             },
             Change::Journal {
                 run: to,
+                slot: row.address.slot(),
                 from: 0,
                 entries: entries
                     .iter()

@@ -156,7 +156,8 @@ impl Lease {
         if !writing.entries.is_empty() {
             let entries = writing.entries.iter().map(Entry::encode).collect::<Result<Vec<_>, _>>()?;
             let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
-            changes.push(Change::Journal { run: row.run, from: row.next, entries });
+            let slot = row.address.slot();
+            changes.push(Change::Journal { run: row.run, slot, from: row.next, entries });
             row.next = row.next.saturating_add(count);
         }
         self.planned = Some((row, writing.entries));

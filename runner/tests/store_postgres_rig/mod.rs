@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use cleat_runner::message::{EntityAddress, Envelope, Outcome, Snowflake};
-use cleat_runner::shard::{Epoch, Fence, GroupName, Instance, ShardId, ShardMap};
+use cleat_runner::shard::{Epoch, Fence, GroupName, Instance, ShardId, ShardMap, Slot};
 use cleat_runner::store::postgres::{Options, PostgresStore};
 use cleat_runner::store::{
     Change, Execution, ExecutionChange, Finish, Message, Phase, Request, StateChange, Store, Write,
@@ -116,7 +116,7 @@ pub fn begin(address: &EntityAddress, run: Snowflake) -> Change {
 /// Entries that say at which place they are.
 pub fn journal(run: Snowflake, from: i64, count: i64) -> Change {
     let entries = (from..from + count).map(|place| Bytes::copy_from_slice(&place.to_be_bytes())).collect();
-    Change::Journal { run, from, entries }
+    Change::Journal { run, slot: Slot::of("x"), from, entries }
 }
 
 pub fn became(address: &EntityAddress, run: Snowflake, phase: Phase) -> Change {

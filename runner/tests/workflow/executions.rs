@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cleat_runner::message::{Outcome, codec};
-use cleat_runner::shard::Fence;
+use cleat_runner::shard::{Fence, Slot};
 use cleat_runner::store::{Change, Phase, Write};
 use cleat_runner::workflow::journal::{Entry, Event};
 use cleat_runner::workflow::{
@@ -258,7 +258,8 @@ async fn an_entry_that_cannot_be_read_blocks_the_execution(place: Place) {
     let holdings = world.store.holdings(map.group()).await.unwrap();
     let epoch = holdings.into_iter().find(|holding| holding.shard == shard).unwrap().epoch;
     let entries = vec![bytes::Bytes::from_static(&[0x92, 0x05, 0x81, 0xa1, b'?', 0x91, 0x03])];
-    let write = Write::one(Fence { shard, epoch }, Change::Journal { run, from: 1, entries });
+    let write =
+        Write::one(Fence { shard, epoch }, Change::Journal { run, slot: Slot::of("x"), from: 1, entries });
     world.store.commit(write).await.unwrap();
 
     client.signal(&id, "go", &()).await.unwrap();

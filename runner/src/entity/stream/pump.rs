@@ -11,7 +11,7 @@ use crate::entity::definition::Method;
 use crate::entity::job::Job;
 use crate::entity::shard::Shard;
 use crate::message::{Chunk, Snowflake};
-use crate::shard::Fence;
+use crate::shard::{Fence, Slot};
 use crate::store::{self, Change, Store, Write};
 
 /// How long a volatile stream may go on once its shard is to be handed over. It may have no end at all, and everybody else waits
@@ -59,6 +59,7 @@ impl Streaming {
         let pump = Pump {
             outlet,
             request: job.id(),
+            slot: job.message.envelope.address.slot(),
             fence: shard.fence.clone(),
             store: shard.shared_store(),
             feed: shard.feeds.of(job.id()),
@@ -109,6 +110,7 @@ async fn parting(shard: &Shard) {
 struct Pump {
     outlet: Outlet,
     request: Snowflake,
+    slot: Slot,
     fence: Fence,
     store: Arc<dyn Store>,
     feed: Arc<Feed>,
@@ -123,7 +125,7 @@ impl Pump {
     }
 
     async fn commit(&self, chunk: Chunk) -> Result<(), store::Error> {
-        let change = Change::Chunk { request: self.request, chunk: chunk.clone() };
+        let change = Change::Chunk { request: self.request, slot: self.slot, chunk: chunk.clone() };
         self.store.commit(Write::one(self.fence.clone(), change)).await?;
         self.feed.publish(chunk);
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::world::*;
 use crate::message::Outcome;
+use crate::shard::Slot;
 use crate::store::{Change, Committed, Error, Finish, Progress, Request};
 
 pub async fn an_id_that_is_open_is_a_duplicate_without_a_reply<D: Database>(world: World<D>) {
@@ -74,7 +75,7 @@ pub async fn nothing_of_a_duplicate_is_done<D: Database>(world: World<D>) {
             Change::Send(world.message(3, "y")),
             request,
             Change::SetTimer(timer("x", "t", world.now)),
-            Change::Chunk { request: world.id(1), chunk: chunk(0, &["part"]) },
+            Change::Chunk { request: world.id(1), slot: Slot::of("x"), chunk: chunk(0, &["part"]) },
         ];
         assert_eq!(desk.write("x", changes).await.unwrap(), duplicate(world.id(1), None));
     }

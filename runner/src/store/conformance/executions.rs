@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::world::*;
 use crate::message::{EntityAddress, EntityType, Snowflake};
-use crate::shard::GroupName;
+use crate::shard::{GroupName, Slot};
 use crate::store::{
     Basis, Change, Committed, Error, Execution, Filter, Phase, Progress, StoredExecution, Write,
 };
@@ -123,7 +123,13 @@ pub async fn what_an_execution_cannot_be_is_rejected<D: Database>(world: World<D
         change.ended = if phase.is_final() { None } else { Some(world.now) };
         rejected(Change::Execution(change)).await;
     }
-    rejected(Change::Journal { run: world.id(1), from: -1, entries: vec![Bytes::new()] }).await;
+    rejected(Change::Journal {
+        run: world.id(1),
+        slot: Slot::of("x"),
+        from: -1,
+        entries: vec![Bytes::new()],
+    })
+    .await;
     assert_eq!(phase(&desk, "x").await, Some((Phase::Running, world.id(1))));
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::world::*;
-use crate::shard::GroupName;
+use crate::shard::{GroupName, Slot};
 use crate::store::{Basis, Change, Committed, Error, Execution, Filter, Hold, Phase, Progress, Retention};
 
 async fn read<D: Database>(world: &World<D>, desk: &Desk, run: i64) -> Vec<String> {
@@ -19,8 +19,16 @@ pub async fn entries_come_back_in_order_and_as_they_were<D: Database>(world: Wor
     assert!(desk.store.journal(world.id(1), 0, 9).await.unwrap().is_empty());
     let huge = Bytes::from(vec![9; 1 << 20]);
     let first = vec![Bytes::from_static(b"\0\xff"), Bytes::new()];
-    desk.apply("x", vec![Change::Journal { run: world.id(1), from: 0, entries: first.clone() }]).await;
-    desk.apply("x", vec![Change::Journal { run: world.id(1), from: 2, entries: vec![huge.clone()] }]).await;
+    desk.apply(
+        "x",
+        vec![Change::Journal { run: world.id(1), slot: Slot::of("x"), from: 0, entries: first.clone() }],
+    )
+    .await;
+    desk.apply(
+        "x",
+        vec![Change::Journal { run: world.id(1), slot: Slot::of("x"), from: 2, entries: vec![huge.clone()] }],
+    )
+    .await;
     desk.apply("y", vec![entries(world.id(2), 0, &["another run's"])]).await;
     let expected = [first, vec![huge]].concat();
     assert_eq!(desk.store.journal(world.id(1), 0, 9).await.unwrap(), expected);
@@ -177,7 +185,11 @@ pub async fn many_executions_and_long_journals_are_forgotten_in_one_call<D: Data
 
 pub async fn what_somebody_holds_is_not_forgotten<D: Database>(world: World<D>) {
     let desk = world.owner("a").await;
-    let hold = |id: &str, holder: &str| Hold { address: workflow(id), holder: holder.to_owned() };
+    let hold = |id: &str, holder: &str| Hold {
+        address: workflow(id),
+        holder: holder.to_owned(),
+        group: GroupName::default(),
+    };
     // Before it begins, and more often than once.
     desk.store.hold(&[hold("held", "first"), hold("held", "second")]).await.unwrap();
     desk.store.hold(&[hold("held", "second")]).await.unwrap();
@@ -207,7 +219,13 @@ pub async fn who_holds_what_is_listed_in_pages<D: Database>(world: World<D>) {
     assert!(store.holds(None, 9).await.unwrap().is_empty());
     let wanted: BTreeSet<_> = ["a", "b", "\u{e4}", "c"]
         .iter()
-        .flat_map(|id| ["one", "two"].map(|holder| Hold { address: workflow(id), holder: holder.to_owned() }))
+        .flat_map(|id| {
+            ["one", "two"].map(|holder| Hold {
+                address: workflow(id),
+                holder: holder.to_owned(),
+                group: GroupName::default(),
+            })
+        })
         .collect();
     store.hold(&wanted.iter().cloned().collect::<Vec<_>>()).await.unwrap();
     let mut seen = Vec::new();

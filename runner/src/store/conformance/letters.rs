@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::world::*;
 use crate::message::{Outcome, Snowflake};
-use crate::shard::GroupName;
+use crate::shard::{GroupName, Slot};
 use crate::store::{Attempt, Change, DeadLetter, Finish, Message, Progress, Request, Retention, Watermark};
 
 fn given_up() -> Outcome {
@@ -180,7 +180,7 @@ pub async fn what_is_not_finished_is_never_forgotten<D: Database>(world: World<D
     let desk = world.owner("a").await;
     let ring = timer("x", "t", world.at(1));
     desk.accept(&world.keyed(1, "x", "k")).await;
-    let part = Change::Chunk { request: world.id(1), chunk: chunk(0, &["part"]) };
+    let part = Change::Chunk { request: world.id(1), slot: Slot::of("x"), chunk: chunk(0, &["part"]) };
     desk.apply("x", vec![state("x", 0, "v"), Change::SetTimer(ring.clone()), part]).await;
     assert_eq!(desk.store.retain(&STAIRS, world.at(1_000_000_000)).await.unwrap(), 0);
     assert_eq!(desk.store.progress(world.id(1)).await.unwrap(), Progress::Open);
@@ -194,7 +194,8 @@ pub async fn keys_and_chunks_are_forgotten_with_their_request<D: Database>(world
     let desk = world.owner("a").await;
     desk.accept(&world.keyed_payload(1, "x", "k", "one")).await;
     for sequence in 0..3 {
-        let part = Change::Chunk { request: world.id(1), chunk: chunk(sequence, &["part"]) };
+        let part =
+            Change::Chunk { request: world.id(1), slot: Slot::of("x"), chunk: chunk(sequence, &["part"]) };
         desk.apply("x", vec![part]).await;
     }
     desk.apply("x", vec![Change::Ack { request: world.id(1), sequence: crate::message::Sequence(0) }]).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::world::*;
 use crate::message::snowflake::Tick;
-use crate::shard::{Epoch, Fence, GroupName, ShardId};
+use crate::shard::{Epoch, Fence, GroupName, ShardId, Slot};
 use crate::store::{Change, Progress, Store, Watermark, Write};
 
 fn fence(id: u16, epoch: i64) -> Fence {
@@ -131,7 +131,7 @@ pub async fn after_a_claim_nothing_of_the_old_owner_is_written<D: Database>(worl
         world.finish(1, "late"),
         Change::Send(world.message(3, "y")),
         Change::SetTimer(timer("x", "t", world.now)),
-        Change::Chunk { request: world.id(1), chunk: chunk(0, &["late"]) },
+        Change::Chunk { request: world.id(1), slot: Slot::of("x"), chunk: chunk(0, &["late"]) },
     ];
     assert_eq!(reason(a.write("x", changes).await), "Fenced");
     assert_eq!(b.store.state(&address("x")).await.unwrap(), None);

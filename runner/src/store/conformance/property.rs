@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 use super::model::{Answer, Deed, Life, Model, Order, Work, defect};
 use super::world::*;
 use crate::message::Snowflake;
-use crate::shard::{Epoch, Fence, GroupName, ShardId};
+use crate::shard::{Epoch, Fence, GroupName, ShardId, Slot};
 use crate::store::{Attempt, Change, Phase, Progress, Receipt, Store, Write};
 
 /// Several entities per shard, several shards.
@@ -194,7 +194,12 @@ impl<D: Database> Play<D> {
                 let from = self.model.place(entity, run, offset);
                 let places = from..from + i64::from(count);
                 let entries = places.map(|place| place.to_string().into()).collect();
-                Change::Journal { run: id(&self.world, entity, RUN + run), from, entries }
+                Change::Journal {
+                    run: id(&self.world, entity, RUN + run),
+                    slot: Slot::of("x"),
+                    from,
+                    entries,
+                }
             }
             Work::Become { run, phase } => self.world.became(number_of(entity, RUN + run), name, phase),
             Work::Renew { from, to } => {

@@ -2,10 +2,11 @@
 
 use super::world::*;
 use crate::message::{Sequence, Snowflake};
+use crate::shard::Slot;
 use crate::store::{Change, Timer, Watermark};
 
 fn part(request: Snowflake, sequence: i32, item: &'static str) -> Change {
-    Change::Chunk { request, chunk: chunk(sequence, &[item]) }
+    Change::Chunk { request, slot: Slot::of("x"), chunk: chunk(sequence, &[item]) }
 }
 
 fn ack(request: Snowflake, sequence: i32) -> Change {
@@ -35,7 +36,8 @@ pub async fn chunks_come_back_in_order_and_as_they_were<D: Database>(world: Worl
     let request = world.id(1);
     let parts = [chunk(0, &["a", "", "größe"]), chunk(1, &[]), chunk(2, &["b"])];
     for index in [2, 0, 1] {
-        desk.apply("x", vec![Change::Chunk { request, chunk: parts[index].clone() }]).await;
+        desk.apply("x", vec![Change::Chunk { request, slot: Slot::of("x"), chunk: parts[index].clone() }])
+            .await;
     }
     assert_eq!(desk.store.chunks(request, None, 10).await.unwrap(), parts);
     assert!(desk.store.chunks(world.id(2), None, 10).await.unwrap().is_empty());

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::message::codec::time;
 use crate::message::{Chunk, EntityAddress, Envelope, IdempotencyKey, Outcome, Sequence, Snowflake};
-use crate::shard::{Epoch, Fence, GroupName, Instance, ShardId};
+use crate::shard::{Epoch, Fence, GroupName, Instance, ShardId, Slot};
 use crate::store::{
     Change, Committed, Error, Execution, ExecutionChange, Finish, LaneOptions, Message, Page, Phase, Receipt,
     Request, StateChange, Store, Stored, Timer, Write,
@@ -271,7 +271,7 @@ pub fn workflow(id: &str) -> EntityAddress {
 /// More of a journal.
 pub fn entries(run: Snowflake, from: i64, entries: &[&'static str]) -> Change {
     let entries = entries.iter().map(|entry| Bytes::from_static(entry.as_bytes())).collect();
-    Change::Journal { run, from, entries }
+    Change::Journal { run, slot: Slot::of("x"), from, entries }
 }
 
 /// The digest of an entity's key.

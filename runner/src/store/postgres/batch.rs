@@ -52,8 +52,9 @@ impl Columns<'_> {
     fn parts(&self) -> Vec<Part> {
         vec![
             Part { name: "k", present: !self.keys.is_empty(), strict: false, sql: "
-k AS (INSERT INTO cleat.keys (key, id, body)
-  SELECT u.key, u.id, u.body FROM unnest({}::int[], {}::bytea[], {}::bigint[], {}::bytea[]) AS u (f, key, id, body)
+k AS (INSERT INTO cleat.keys (key, id, body, grp, slot)
+  SELECT u.key, u.id, u.body, u.grp, u.slot
+  FROM unnest({}::int[], {}::bytea[], {}::bigint[], {}::bytea[], {}::smallint[], {}::int[]) AS u (f, key, id, body, grp, slot)
   JOIN fence ON fence.stands[u.f]
   WHERE (SELECT 1 FROM cleat.messages m WHERE m.id = u.id) IS NULL AND (SELECT 1 FROM cleat.outcomes o WHERE o.id = u.id) IS NULL
   ON CONFLICT (key) DO NOTHING RETURNING key)" },
@@ -127,15 +128,19 @@ r3 AS (DELETE FROM cleat.outcomes o USING r WHERE o.id = r.id)" },
 x AS (DELETE FROM cleat.dead_letters l
   USING unnest({}::int[], {}::bigint[]) AS u (f, id) JOIN fence ON fence.stands[u.f] WHERE l.id = u.id RETURNING 1)" },
             Part { name: "c", present: !self.chunks.is_empty(), strict: false, sql: "
-c AS (INSERT INTO cleat.chunks (id, sequence, items)
-  SELECT u.id, u.sequence, u.items FROM unnest({}::int[], {}::bigint[], {}::int[], {}::bytea[]) AS u (f, id, sequence, items)
+c AS (INSERT INTO cleat.chunks (id, sequence, items, grp, slot)
+  SELECT u.id, u.sequence, u.items, ($3::smallint[])[u.f], u.slot
+  FROM unnest({}::int[], {}::bigint[], {}::int[], {}::bytea[], {}::int[]) AS u (f, id, sequence, items, slot)
   JOIN fence ON fence.stands[u.f]
   WHERE (SELECT 1 FROM cleat.streams s WHERE s.id = u.id AND s.acked >= u.sequence) IS NULL
   ON CONFLICT (id, sequence) DO NOTHING)" },
+            // Whoever acknowledges knows the request only; the chunks that it has read say where it belongs.
             Part { name: "ka", present: !self.acks.is_empty(), strict: false, sql: "
 ka AS MATERIALIZED (SELECT u.id, u.sequence FROM unnest({}::int[], {}::bigint[], {}::int[]) AS u (f, id, sequence)
   JOIN fence ON fence.stands[u.f]),
-ka2 AS (INSERT INTO cleat.streams (id, acked) SELECT id, sequence FROM ka
+ka2 AS (INSERT INTO cleat.streams (id, acked, grp, slot)
+  SELECT ka.id, ka.sequence, c.grp, c.slot FROM ka
+  LEFT JOIN LATERAL (SELECT c.grp, c.slot FROM cleat.chunks c WHERE c.id = ka.id LIMIT 1) AS c ON true
   ON CONFLICT (id) DO UPDATE SET acked = greatest(cleat.streams.acked, excluded.acked)),
 ka3 AS (DELETE FROM cleat.chunks c USING ka WHERE c.id = ka.id AND c.sequence <= ka.sequence)" },
             Part { name: "ts", present: !self.timers.is_empty(), strict: false, sql: "
@@ -167,14 +172,14 @@ eu AS (UPDATE cleat.executions e SET run = u.run, epoch = ($6::bigint[])[u.f], p
   JOIN fence ON fence.stands[u.f]
   WHERE e.entity_type = u.entity_type AND e.entity_id = u.entity_id AND e.run = u.base RETURNING 1)" },
             Part { name: "ef", present: !self.former.is_empty(), strict: false, sql: "
-ef AS (INSERT INTO cleat.former_runs (entity_type, entity_id, run)
-  SELECT u.entity_type, u.entity_id, u.run
-  FROM unnest({}::int[], {}::text[], {}::text[], {}::bigint[]) AS u (f, entity_type, entity_id, run)
+ef AS (INSERT INTO cleat.former_runs (entity_type, entity_id, run, grp, slot)
+  SELECT u.entity_type, u.entity_id, u.run, ($3::smallint[])[u.f], u.slot
+  FROM unnest({}::int[], {}::text[], {}::text[], {}::bigint[], {}::int[]) AS u (f, entity_type, entity_id, run, slot)
   JOIN fence ON fence.stands[u.f] ON CONFLICT DO NOTHING)" },
             Part { name: "j", present: !self.journal.is_empty(), strict: true, sql: "
-j AS (INSERT INTO cleat.journal (run, seq, epoch, entry)
-  SELECT u.run, u.seq, ($6::bigint[])[u.f], u.entry
-  FROM unnest({}::int[], {}::bigint[], {}::bigint[], {}::bigint[], {}::bytea[]) AS u (f, run, seq, prior, entry)
+j AS (INSERT INTO cleat.journal (run, seq, epoch, entry, grp, slot)
+  SELECT u.run, u.seq, ($6::bigint[])[u.f], u.entry, ($3::smallint[])[u.f], u.slot
+  FROM unnest({}::int[], {}::bigint[], {}::bigint[], {}::bigint[], {}::bytea[], {}::int[]) AS u (f, run, seq, prior, entry, slot)
   JOIN fence ON fence.stands[u.f]
   WHERE u.prior IS NULL OR (SELECT 1 FROM cleat.journal p WHERE p.run = u.run AND p.seq = u.prior) IS NOT NULL
   RETURNING 1)" },

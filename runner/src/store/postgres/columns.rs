@@ -12,7 +12,7 @@ use super::fences::Fences;
 use super::groups::Groups;
 use crate::message::codec::time::to_millis;
 use crate::message::{Chunk, EntityAddress, Snowflake, codec};
-use crate::shard::Fence;
+use crate::shard::{Fence, Slot};
 use crate::store::row::{Extra, status};
 use crate::store::{Basis, Change, Error, Finish, Message, Request, StateChange, Timer, Write};
 
@@ -50,7 +50,7 @@ macro_rules! rows {
     };
 }
 
-rows!(Keys<'a> { key: &'a [u8], id: i64, body: Vec<u8> });
+rows!(Keys<'a> { key: &'a [u8], id: i64, body: Vec<u8>, grp: i16, slot: i32 });
 rows!(Messages<'a> {
     id: i64, grp: i16, slot: i32, seq: i64, entity_type: &'a str, entity_id: &'a str, method: &'a str,
     payload: &'a [u8], extra: Option<Vec<u8>>, due: Option<i64>, key: Option<&'a [u8]>, resent: bool,
@@ -67,7 +67,7 @@ rows!(States<'a> {
 rows!(Attempts<'a> { id: i64, attempt: i32, due: i64, error: &'a str });
 rows!(Buried<'a> { id: i64, status: i16, reply: Vec<u8>, error: &'a str });
 rows!(Replayed<'a> { id: i64, seq: i64 });
-rows!(Chunks<'a> { id: i64, sequence: i32, items: Vec<u8> });
+rows!(Chunks<'a> { id: i64, sequence: i32, items: Vec<u8>, slot: i32 });
 rows!(Acks<'a> { id: i64, sequence: i32 });
 rows!(Timers<'a> {
     entity_type: &'a str, entity_id: &'a str, name: &'a str, grp: i16, slot: i32, due: i64, payload: &'a [u8],
@@ -81,8 +81,8 @@ rows!(Continued<'a> {
     entity_type: &'a str, entity_id: &'a str, base: i64, run: i64, phase: i16, active: bool, ended: Option<i64>,
     summary: &'a [u8],
 });
-rows!(Former<'a> { entity_type: &'a str, entity_id: &'a str, run: i64 });
-rows!(Journal<'a> { run: i64, seq: i64, prior: Option<i64>, entry: &'a [u8] });
+rows!(Former<'a> { entity_type: &'a str, entity_id: &'a str, run: i64, slot: i32 });
+rows!(Journal<'a> { run: i64, seq: i64, prior: Option<i64>, entry: &'a [u8], slot: i32 });
 
 /// All rows of a batch, by kind.
 #[derive(Default)]
@@ -168,7 +168,7 @@ impl<'a> Columns<'a> {
             Change::Accept(message) | Change::Send(message) => self.message(fence, message, groups)?,
             Change::Finish(Finish { outcome, request: Request::New(message) }) => {
                 let envelope = &message.envelope;
-                self.key(fence, message);
+                self.key(fence, message, groups)?;
                 self.outcomes.push(
                     fence,
                     envelope.id.get(),
@@ -202,8 +202,9 @@ impl<'a> Columns<'a> {
             }
             Change::Replay { request, seq } => self.replayed.push(fence, request.get(), seq.get()),
             Change::Drop { request } => self.dropped.push(fence, request.get()),
-            Change::Chunk { request, chunk: Chunk { sequence, items } } => {
-                self.chunks.push(fence, request.get(), sequence.0, codec::encode::<Vec<Bytes>>(items)?);
+            Change::Chunk { request, slot, chunk: Chunk { sequence, items } } => {
+                let items = codec::encode::<Vec<Bytes>>(items)?;
+                self.chunks.push(fence, request.get(), sequence.0, items, i32::from(slot.get()));
             }
             Change::Ack { request, sequence } => self.acks.push(fence, request.get(), sequence.0),
             Change::SetTimer(timer) => self.timer(fence, timer, groups)?,
@@ -214,16 +215,19 @@ impl<'a> Columns<'a> {
             Change::Execution(change) => self.executions.change(fence, change)?,
             Change::Renew { address, from, to, summary } => {
                 self.executions.renew(fence, address, *from, *to, summary)?;
-                self.former.push(fence, address.entity_type.as_str(), address.id.as_str(), from.get());
+                let (kind, id) = (address.entity_type.as_str(), address.id.as_str());
+                self.former.push(fence, kind, id, from.get(), i32::from(address.slot().get()));
             }
-            Change::Journal { run, from, entries } => self.journal(fence, *run, *from, entries)?,
+            Change::Journal { run, slot, from, entries } => {
+                self.journal(fence, (*run, *slot), *from, entries)?;
+            }
         }
         Ok(())
     }
 
     fn message(&mut self, fence: i32, message: &'a Message, groups: &Groups) -> Result<(), Error> {
         let envelope = &message.envelope;
-        self.key(fence, message);
+        self.key(fence, message, groups)?;
         self.messages.push(
             fence,
             envelope.id.get(),
@@ -242,11 +246,14 @@ impl<'a> Columns<'a> {
         Ok(())
     }
 
-    fn key(&mut self, fence: i32, message: &'a Message) {
+    fn key(&mut self, fence: i32, message: &'a Message, groups: &Groups) -> Result<(), Error> {
         if let Some(key) = &message.envelope.key {
             let body = message.body().as_bytes().to_vec();
-            self.keys.push(fence, key.as_bytes(), message.envelope.id.get(), body);
+            let slot = i32::from(message.envelope.address.slot().get());
+            let group = groups.get(&message.group)?.number;
+            self.keys.push(fence, key.as_bytes(), message.envelope.id.get(), body, group, slot);
         }
+        Ok(())
     }
 
     fn timer(&mut self, fence: i32, timer: &'a Timer, groups: &Groups) -> Result<(), Error> {
@@ -284,7 +291,13 @@ impl<'a> Columns<'a> {
     }
 
     /// Only the first entry of those that follow each other has to find the one before it.
-    fn journal(&mut self, fence: i32, run: Snowflake, from: i64, entries: &'a [Bytes]) -> Result<(), Error> {
+    fn journal(
+        &mut self,
+        fence: i32,
+        (run, slot): (Snowflake, Slot),
+        from: i64,
+        entries: &'a [Bytes],
+    ) -> Result<(), Error> {
         let known = self.places.get(&run).copied();
         if known.is_some_and(|place| place != from) {
             return Err(Basis::Journal { run, place: from }.into());
@@ -292,7 +305,7 @@ impl<'a> Columns<'a> {
         let mut prior = if known.is_none() && from > 0 { Some(from - 1) } else { None };
         let mut next = from;
         for entry in entries {
-            self.journal.push(fence, run.get(), next, prior.take(), entry);
+            self.journal.push(fence, run.get(), next, prior.take(), entry, i32::from(slot.get()));
             next += 1;
         }
         if next > from {

@@ -13,48 +13,63 @@ struct Columns<'a> {
     types: Vec<&'a str>,
     ids: Vec<&'a str>,
     holders: Vec<&'a str>,
+    /// Of groups that this database has.
+    groups: Vec<Option<i16>>,
+    slots: Vec<i32>,
 }
 
 impl<'a> Columns<'a> {
-    fn of(holds: &'a [Hold]) -> Self {
+    fn of(holds: &'a [Hold], groups: &Groups) -> Self {
+        let number = |hold: &Hold| groups.get(&hold.group).ok().map(|group| group.number);
         Self {
             types: holds.iter().map(|hold| hold.address.entity_type.as_str()).collect(),
             ids: holds.iter().map(|hold| hold.address.id.as_str()).collect(),
             holders: holds.iter().map(|hold| hold.holder.as_str()).collect(),
+            groups: holds.iter().map(number).collect(),
+            slots: holds.iter().map(|hold| i32::from(hold.address.slot().get())).collect(),
         }
     }
 }
 
-pub(super) async fn hold(pool: &PgPool, holds: &[Hold]) -> Result<(), Error> {
+pub(super) async fn hold(pool: &PgPool, groups: &Groups, holds: &[Hold]) -> Result<(), Error> {
     // In one order, so that two who hold the same do not wait for each other.
     write(
         pool,
-        "INSERT INTO cleat.holds (entity_type, entity_id, holder)
-         SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING",
-        holds,
+        "INSERT INTO cleat.holds (entity_type, entity_id, holder, grp, slot)
+         SELECT u.entity_type, u.entity_id, u.holder, coalesce(e.grp, u.grp), u.slot
+         FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::int[]) AS u (entity_type, entity_id, holder, grp, slot)
+         LEFT JOIN cleat.executions e ON e.entity_type = u.entity_type AND e.entity_id = u.entity_id
+         ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING",
+        Columns::of(holds, groups),
     )
     .await
 }
 
-pub(super) async fn release(pool: &PgPool, holds: &[Hold]) -> Result<(), Error> {
+pub(super) async fn release(pool: &PgPool, groups: &Groups, holds: &[Hold]) -> Result<(), Error> {
     write(
         pool,
         "DELETE FROM cleat.holds WHERE (entity_type, entity_id, holder)
-         IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))",
-        holds,
+         IN (SELECT u.entity_type, u.entity_id, u.holder
+           FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::int[]) AS u (entity_type, entity_id, holder, grp, slot))",
+        Columns::of(holds, groups),
     )
     .await
 }
 
-async fn write(pool: &PgPool, statement: &'static str, holds: &[Hold]) -> Result<(), Error> {
-    let Columns { types, ids, holders } = Columns::of(holds);
-    let statement = sqlx::query(statement).bind(types).bind(ids).bind(holders);
+async fn write(pool: &PgPool, statement: &'static str, holds: Columns<'_>) -> Result<(), Error> {
+    let Columns { types, ids, holders, groups, slots } = holds;
+    let statement = sqlx::query(statement).bind(types).bind(ids).bind(holders).bind(groups).bind(slots);
     statement.execute(pool).await.map(drop).map_err(unavailable)
 }
 
-pub(super) async fn holds(pool: &PgPool, after: Option<&Hold>, limit: u32) -> Result<Vec<Hold>, Error> {
-    let rows: Vec<(String, String, String)> = sqlx::query_as(
-        "SELECT entity_type, entity_id, holder FROM cleat.holds
+pub(super) async fn holds(
+    pool: &PgPool,
+    groups: &Groups,
+    after: Option<&Hold>,
+    limit: u32,
+) -> Result<Vec<Hold>, Error> {
+    let rows: Vec<(String, String, String, Option<i16>)> = sqlx::query_as(
+        "SELECT entity_type, entity_id, holder, grp FROM cleat.holds
          WHERE (entity_type, entity_id, holder) > ($1, $2, $3) ORDER BY entity_type, entity_id, holder LIMIT $4",
     )
     .bind(after.map_or("", |after| after.address.entity_type.as_str()))
@@ -64,7 +79,11 @@ pub(super) async fn holds(pool: &PgPool, after: Option<&Hold>, limit: u32) -> Re
     .fetch_all(pool)
     .await
     .map_err(unavailable)?;
-    rows.into_iter().map(|(kind, id, holder)| Ok(Hold { address: address(&kind, &id)?, holder })).collect()
+    let hold = |(kind, id, holder, number): (String, String, String, Option<i16>)| {
+        let group = number.map_or_else(GroupName::default, |number| groups.name(number));
+        Ok(Hold { address: address(&kind, &id)?, holder, group })
+    };
+    rows.into_iter().map(hold).collect()
 }
 
 pub(super) async fn unfinished(

@@ -91,6 +91,7 @@ pub(super) struct Entry<'a> {
     fence: &'a Fence,
     group: i16,
     generation: i32,
+    slot: u16,
     run: i64,
     place: i64,
     entry: &'a [u8],
@@ -99,11 +100,12 @@ pub(super) struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// The entry of a write that is nothing but one.
     pub(super) fn only(write: &'a Write, groups: &Groups) -> Option<Self> {
-        let [Change::Journal { run, from, entries }] = write.changes.as_slice() else { return None };
+        let [Change::Journal { run, slot, from, entries }] = write.changes.as_slice() else { return None };
         let [entry] = entries.as_slice() else { return None };
         let owner = groups.get(&write.fence.shard.group).ok()?;
         let (group, generation) = (owner.number, owner.map.generation());
-        Some(Self { fence: &write.fence, group, generation, run: run.get(), place: *from, entry })
+        let (slot, run) = (slot.get(), run.get());
+        Some(Self { fence: &write.fence, group, generation, slot, run, place: *from, entry })
     }
 
     /// The statement that stores it in the transaction that was begun, or fails: the fence has fallen, the transaction is another one,
@@ -123,12 +125,13 @@ impl<'a> Entry<'a> {
             );
         }
         Some(format!(
-            "SELECT cleat.enter({}, '{instance}', {}::smallint, {}, {}, {}, {}, {}, pg_catalog.decode('{entry}', 'hex'))",
+            "SELECT cleat.enter({}, '{instance}', {}::smallint, {}, {}, {}, {}, {}, {}, pg_catalog.decode('{entry}', 'hex'))",
             identity.lock,
             self.group,
             self.fence.shard.id,
             self.generation,
             self.fence.epoch.get(),
+            self.slot,
             self.run,
             self.place,
         ))

@@ -11,6 +11,7 @@ mod groups;
 mod holds;
 mod listen;
 mod lone;
+mod migrate;
 mod patience;
 mod reads;
 mod retain;
@@ -29,7 +30,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::Connection;
 use sqlx::postgres::{PgPool, PgPoolOptions};
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -42,8 +43,9 @@ use self::transaction::Transactions;
 use self::writer::Writer;
 use super::lane::Lanes;
 use super::{
-    Cursor, DeadLetter, Error, Filter, Hold, Holding, LaneOptions, Metrics, Page, Progress, Receipt,
-    Retention, State, Store, Stored, StoredExecution, Tally, Timer, Wake, Watermark, Write,
+    Cursor, DeadLetter, Error, Filter, Hold, Holding, LaneOptions, Metrics, MigrationProgress, Page,
+    Progress, Receipt, Retention, State, Store, Stored, StoredExecution, Tally, Timer, Wake, Watermark,
+    Write,
 };
 use crate::health::Health;
 use crate::message::snowflake::Span;
@@ -79,6 +81,8 @@ pub struct Options {
     pub metrics: Option<Metrics>,
     /// Where health findings are reported.
     pub health: Health,
+    /// Receives how far a migration of the schema has come; none while there is nothing to migrate.
+    pub progress: Option<watch::Sender<Option<MigrationProgress>>>,
 }
 
 impl Options {
@@ -97,6 +101,7 @@ impl Options {
             patience: Duration::from_secs(30),
             metrics: None,
             health: Health::default(),
+            progress: None,
         }
     }
 }
@@ -139,11 +144,11 @@ impl PostgresStore {
                     ping.unwrap_or_else(|_| Err(silence())).map(|()| true)
                 })
             })
-            .connect_with(target.options("pool"))
-            .await
-            .map_err(unavailable)?;
+            // Opened once the schema is up to date: a migration closes connections that know the old one.
+            .connect_lazy_with(target.options("pool"));
         let whose = (options.cluster.as_deref(), options.adopts.as_deref());
-        let groups = Arc::new(setup::prepare(&pool, whose, &options.groups).await?);
+        let groups =
+            Arc::new(setup::prepare(&pool, whose, &options.groups, options.progress.as_ref()).await?);
         let maps = groups.iter().map(|group| group.map.clone()).collect();
         let writers = (0..options.lanes.lanes.max(1))
             .map(|lane| Writer::new(target.clone(), Arc::clone(&groups), lane, options.patience))
@@ -329,15 +334,15 @@ impl Store for PostgresStore {
     }
 
     async fn hold(&self, holds: &[Hold]) -> Result<(), Error> {
-        self.patiently().through(|| holds::hold(&self.pool, holds)).await
+        self.patiently().through(|| holds::hold(&self.pool, &self.groups, holds)).await
     }
 
     async fn release(&self, holds: &[Hold]) -> Result<(), Error> {
-        self.patiently().through(|| holds::release(&self.pool, holds)).await
+        self.patiently().through(|| holds::release(&self.pool, &self.groups, holds)).await
     }
 
     async fn holds(&self, after: Option<Hold>, limit: u32) -> Result<Vec<Hold>, Error> {
-        self.patiently().through(|| holds::holds(&self.pool, after.as_ref(), limit)).await
+        self.patiently().through(|| holds::holds(&self.pool, &self.groups, after.as_ref(), limit)).await
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

@@ -162,17 +162,17 @@ const DELETIONS: [&str; 8] = [
     // Finished executions that nobody holds: 4 is `Phase::Completed`, and the final phases after it are the failures. One that is
     // renewed at the same moment is skipped, or finds that it is gone.
     "WITH old AS MATERIALIZED (
-       SELECT entity_type, entity_id FROM cleat.executions o
+       SELECT entity_type, entity_id, grp, slot FROM cleat.executions o
        WHERE ended < greatest($1::bigint, $2) AND $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
          AND ended < CASE WHEN phase = 4 THEN $1 ELSE $2 END
          AND NOT EXISTS (
            SELECT 1 FROM cleat.holds h WHERE h.entity_type = o.entity_type AND h.entity_id = o.entity_id)
        LIMIT $5 FOR UPDATE SKIP LOCKED),
      e AS (DELETE FROM cleat.executions e USING old
-       WHERE e.entity_type = old.entity_type AND e.entity_id = old.entity_id RETURNING e.run),
+       WHERE e.entity_type = old.entity_type AND e.entity_id = old.entity_id RETURNING e.run, old.grp, old.slot),
      f AS (DELETE FROM cleat.former_runs f USING old
-       WHERE f.entity_type = old.entity_type AND f.entity_id = old.entity_id RETURNING f.run)
-     INSERT INTO cleat.forgotten_runs (run) SELECT run FROM e UNION SELECT run FROM f ON CONFLICT DO NOTHING",
+       WHERE f.entity_type = old.entity_type AND f.entity_id = old.entity_id RETURNING f.run, old.grp, old.slot)
+     INSERT INTO cleat.forgotten_runs (run, grp, slot) TABLE e UNION TABLE f ON CONFLICT DO NOTHING",
     // A single journal may be longer than what should be deleted at once. Each is looked up by itself, because nobody has counted the
     // forgotten runs, and a planner that expects many of them would read all journals.
     "DELETE FROM cleat.journal WHERE (run, seq) IN (

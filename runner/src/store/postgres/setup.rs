@@ -2,41 +2,32 @@
 
 use std::time::{Duration, SystemTime};
 
+use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool};
-use sqlx::{AssertSqlSafe, Connection, Row};
+use tokio::sync::watch;
 
 use super::connect::unavailable;
 use super::groups::{Group, Groups};
+use super::migrate::Migrator;
 use super::retain;
 use crate::message::snowflake::{Machine, Span, Tick};
 use crate::shard::{GroupName, Instance, ShardMap};
-use crate::store::Error;
-use crate::store::migration::{self, Migration, Schema};
+use crate::store::{Error, MigrationProgress};
 
-const MIGRATIONS: &[Migration] = &[
-    Migration { version: 1, oldest: 1, sql: include_str!("../../../../migrations/postgres/0001_ground.sql") },
-    Migration {
-        version: 2,
-        oldest: 1,
-        sql: include_str!("../../../../migrations/postgres/0002_workflows.sql"),
-    },
-    Migration { version: 3, oldest: 1, sql: include_str!("../../../../migrations/postgres/0003_holds.sql") },
-    Migration { version: 4, oldest: 1, sql: include_str!("../../../../migrations/postgres/0004_enter.sql") },
-];
-const _: () = assert!(migration::leads_there(MIGRATIONS));
-
-/// The advisory lock under which the schema is changed: many runners may start at once.
-const SCHEMA_LOCK: i64 = 0x0c1e_a700_5c4e_3a00;
+/// The advisory lock of short transactions that change the schema or what there is one of: many runners may start at once.
+pub(super) const SCHEMA_LOCK: i64 = 0x0c1e_a700_5c4e_3a00;
 
 /// How long a machine number is leased. It is renewed long before, so a longer one only delays its reuse after a crash.
 const MACHINE_LEASE: Duration = Duration::from_secs(3600);
 
-/// Brings the schema up to date, checks whose it is and creates missing groups; all or nothing.
+/// Checks whose the database is, brings its schema up to date and creates missing groups.
 pub(super) async fn prepare(
     pool: &PgPool,
     (cluster, adopts): (Option<&str>, Option<&str>),
     groups: &[(GroupName, u16)],
+    progress: Option<&watch::Sender<Option<MigrationProgress>>>,
 ) -> Result<Groups, Error> {
+    Migrator::connect(pool).await?.run((cluster, adopts), progress).await?;
     let mut connection = pool.acquire().await.map_err(unavailable)?;
     let mut transaction = connection.begin().await.map_err(unavailable)?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)")
@@ -44,7 +35,6 @@ pub(super) async fn prepare(
         .execute(&mut *transaction)
         .await
         .map_err(unavailable)?;
-    migrate(&mut transaction).await?;
     if let Some(cluster) = cluster {
         reserve(&mut transaction, cluster, adopts).await?;
     }
@@ -55,36 +45,6 @@ pub(super) async fn prepare(
     transaction.commit().await.map_err(unavailable)?;
     retain::prepare(&mut connection, SystemTime::now()).await?;
     Ok(groups)
-}
-
-async fn migrate(connection: &mut PgConnection) -> Result<(), Error> {
-    sqlx::raw_sql(
-        "SET LOCAL client_min_messages = warning;
-         CREATE SCHEMA IF NOT EXISTS cleat;
-         CREATE TABLE IF NOT EXISTS cleat.migrations (
-           version integer PRIMARY KEY, oldest integer NOT NULL, applied timestamptz NOT NULL DEFAULT now())",
-    )
-    .execute(&mut *connection)
-    .await
-    .map_err(unavailable)?;
-    let row = sqlx::query("SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) FROM cleat.migrations")
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(unavailable)?;
-    let found = Schema {
-        version: row.try_get(0).map_err(unavailable)?,
-        oldest: row.try_get(1).map_err(unavailable)?,
-    };
-    for step in migration::pending(MIGRATIONS, found)? {
-        sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut *connection).await.map_err(unavailable)?;
-        sqlx::query("INSERT INTO cleat.migrations (version, oldest) VALUES ($1, $2)")
-            .bind(step.version)
-            .bind(step.oldest)
-            .execute(&mut *connection)
-            .await
-            .map_err(unavailable)?;
-    }
-    Ok(())
 }
 
 async fn reserve(connection: &mut PgConnection, cluster: &str, adopts: Option<&str>) -> Result<(), Error> {

@@ -50,7 +50,7 @@ pub(super) async fn of(
         | Change::Renew { address, from: run, .. } => {
             Basis::Execution { address: address.clone(), run: *run }
         }
-        Change::Journal { run, from, entries } if !entries.is_empty() => {
+        Change::Journal { run, from, entries, .. } if !entries.is_empty() => {
             Basis::Journal { run: *run, place: *from }
         }
         _ => return Ok(None),
@@ -93,7 +93,7 @@ pub(super) async fn traces(
             row.filter(|row| !later(row)).map(|row| row.ours)
         }
         // Entries stay as they are, so a later owner's are not ours.
-        Change::Journal { run, from, entries } if !entries.is_empty() => {
+        Change::Journal { run, from, entries, .. } if !entries.is_empty() => {
             Some(entry(connection, write, *run, *from, Some(lost)).await?.unwrap_or(false))
         }
         _ => None,

@@ -9,7 +9,7 @@ use super::schema::Group;
 use crate::message::codec;
 use crate::message::codec::time;
 use crate::message::{Chunk, Outcome, PayloadDigest, Sequence, Snowflake};
-use crate::shard::{Epoch, GroupName};
+use crate::shard::{Epoch, GroupName, Slot};
 use crate::store::row::{Extra, status};
 use crate::store::{Attempt, Basis, Change, Error, Finish, Message, Request, StateChange, Timer, Write};
 
@@ -83,7 +83,9 @@ impl Transaction<'_> {
                 }
                 Change::Replay { request, seq } => self.replay(*request, *seq).await?,
                 Change::Drop { request } => self.forget(*request).await?,
-                Change::Chunk { request, chunk } => self.chunk(*request, chunk).await?,
+                Change::Chunk { request, slot, chunk } => {
+                    self.chunk(*request, (&write.fence.shard.group, *slot), chunk).await?;
+                }
                 Change::Ack { request, sequence } => self.acknowledge(*request, *sequence).await?,
                 Change::SetTimer(timer) => self.set_timer(timer).await?,
                 Change::ClearTimer { address, name } => {
@@ -93,10 +95,12 @@ impl Transaction<'_> {
                     delete.bind(address.id.as_str()).bind(name).execute(&mut *self.connection).await?;
                 }
                 Change::Begin(new) => self.begin(new, epoch).await?,
-                Change::Journal { run, from, entries } => self.journal(*run, *from, entries, epoch).await?,
+                Change::Journal { run, slot, from, entries } => {
+                    self.journal(*run, *slot, *from, entries, &write.fence).await?;
+                }
                 Change::Execution(change) => self.change_execution(change, epoch).await?,
                 Change::Renew { address, from, to, summary } => {
-                    self.renew(address, *from, *to, summary, epoch).await?;
+                    self.renew(address, *from, *to, summary, &write.fence).await?;
                 }
             }
         }
@@ -162,9 +166,11 @@ impl Transaction<'_> {
     async fn remember_key(&mut self, message: &Message) -> Result<(), Halt> {
         let Some(key) = &message.envelope.key else { return Ok(()) };
         let body = message.body();
-        let insert = "INSERT INTO cleat_keys (key, id, body) VALUES (?, ?, ?)";
+        let group = self.group(&message.group).await?;
+        let insert = "INSERT INTO cleat_keys (key, id, body, grp, slot) VALUES (?, ?, ?, ?, ?)";
         let insert = sqlx::query(insert).bind(key.as_bytes().as_slice()).bind(message.envelope.id.get());
-        insert.bind(body.as_bytes().as_slice()).execute(&mut *self.connection).await?;
+        let insert = insert.bind(body.as_bytes().as_slice()).bind(group);
+        insert.bind(message.envelope.address.slot().get()).execute(&mut *self.connection).await?;
         Ok(())
     }
 
@@ -281,15 +287,17 @@ impl Transaction<'_> {
         expect_one(raised, request)?;
         let delete = "DELETE FROM cleat_outcomes WHERE id = ?";
         sqlx::query(delete).bind(request.get()).execute(&mut *self.connection).await?;
-        let delete = "DELETE FROM cleat_dead_letters WHERE id = ? RETURNING key, payload";
+        let delete = "DELETE FROM cleat_dead_letters WHERE id = ? RETURNING key, payload, grp, slot";
         let delete = sqlx::query_as(delete).bind(request.get());
-        let (key, payload): (Option<Vec<u8>>, Vec<u8>) = delete.fetch_one(&mut *self.connection).await?;
+        let (key, payload, group, slot): (Option<Vec<u8>>, Vec<u8>, i64, i64) =
+            delete.fetch_one(&mut *self.connection).await?;
         if let Some(key) = key {
             // The key went with the outcome if that was kept for a shorter time than the dead letter.
             let body = PayloadDigest::new(&payload);
-            let insert = "INSERT INTO cleat_keys (key, id, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
+            let insert = "INSERT INTO cleat_keys (key, id, body, grp, slot) VALUES (?, ?, ?, ?, ?) \
+                          ON CONFLICT DO NOTHING";
             let insert = sqlx::query(insert).bind(key).bind(request.get()).bind(body.as_bytes().as_slice());
-            insert.execute(&mut *self.connection).await?;
+            insert.bind(group).bind(slot).execute(&mut *self.connection).await?;
         }
         Ok(())
     }
@@ -300,18 +308,27 @@ impl Transaction<'_> {
         expect_one(dropped.rows_affected(), request)
     }
 
-    async fn chunk(&mut self, request: Snowflake, chunk: &Chunk) -> Result<(), Halt> {
+    async fn chunk(
+        &mut self,
+        request: Snowflake,
+        (group, slot): (&GroupName, Slot),
+        chunk: &Chunk,
+    ) -> Result<(), Halt> {
+        let group = self.group(group).await?;
         // One that was acknowledged was stored, too, and does not come back.
-        let insert = "INSERT INTO cleat_chunks (id, sequence, items) SELECT ?1, ?2, ?3 \
+        let insert = "INSERT INTO cleat_chunks (id, sequence, items, grp, slot) SELECT ?1, ?2, ?3, ?4, ?5 \
                       WHERE NOT EXISTS (SELECT 1 FROM cleat_streams WHERE id = ?1 AND acked >= ?2) \
                       ON CONFLICT DO NOTHING";
         let insert = sqlx::query(insert).bind(request.get()).bind(chunk.sequence.0);
-        insert.bind(codec::encode(&chunk.items)?).execute(&mut *self.connection).await?;
+        let insert = insert.bind(codec::encode(&chunk.items)?).bind(group).bind(slot.get());
+        insert.execute(&mut *self.connection).await?;
         Ok(())
     }
 
     async fn acknowledge(&mut self, request: Snowflake, sequence: Sequence) -> Result<(), Halt> {
-        let raise = "INSERT INTO cleat_streams (id, acked) VALUES (?, ?) \
+        // Whoever acknowledges knows the request only; the chunks that it has read say where it belongs.
+        let raise = "INSERT INTO cleat_streams (id, acked, grp, slot) VALUES (?1, ?2, \
+                     (SELECT grp FROM cleat_chunks WHERE id = ?1), (SELECT slot FROM cleat_chunks WHERE id = ?1)) \
                      ON CONFLICT (id) DO UPDATE SET acked = max(acked, excluded.acked)";
         sqlx::query(raise).bind(request.get()).bind(sequence.0).execute(&mut *self.connection).await?;
         let delete = "DELETE FROM cleat_chunks WHERE id = ? AND sequence <= ?";

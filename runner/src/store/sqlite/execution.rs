@@ -10,7 +10,7 @@ use super::read::{address, get, slots};
 use super::schema::Group;
 use crate::message::codec::time;
 use crate::message::{EntityAddress, EntityType, Snowflake};
-use crate::shard::{Epoch, GroupName, ShardId};
+use crate::shard::{Epoch, Fence, GroupName, ShardId, Slot};
 use crate::store::{Basis, Cursor, Error, Execution, ExecutionChange, Filter, Phase, StoredExecution};
 
 impl Transaction<'_> {
@@ -30,15 +30,18 @@ impl Transaction<'_> {
     pub(super) async fn journal(
         &mut self,
         run: Snowflake,
+        slot: Slot,
         from: i64,
         entries: &[Bytes],
-        epoch: Epoch,
+        fence: &Fence,
     ) -> Result<(), Halt> {
+        let group = self.group(&fence.shard.group).await?;
         for (place, entry) in (from..).zip(entries) {
-            let insert = "INSERT INTO cleat_journal (run, seq, epoch, entry) SELECT ?1, ?2, ?3, ?4 \
+            let insert = "INSERT INTO cleat_journal (run, seq, epoch, entry, grp, slot) SELECT ?1, ?2, ?3, ?4, ?5, ?6 \
                           WHERE ?2 = 0 OR EXISTS (SELECT 1 FROM cleat_journal WHERE run = ?1 AND seq = ?2 - 1) \
                           ON CONFLICT DO NOTHING";
-            let insert = sqlx::query(insert).bind(run.get()).bind(place).bind(epoch.get()).bind(&entry[..]);
+            let insert = sqlx::query(insert).bind(run.get()).bind(place).bind(fence.epoch.get());
+            let insert = insert.bind(&entry[..]).bind(group).bind(slot.get());
             let added = insert.execute(&mut *self.connection).await?.rows_affected();
             found(added, Basis::Journal { run, place })?;
         }
@@ -65,19 +68,20 @@ impl Transaction<'_> {
         from: Snowflake,
         to: Snowflake,
         summary: &[u8],
-        epoch: Epoch,
+        fence: &Fence,
     ) -> Result<(), Halt> {
+        let group = self.group(&fence.shard.group).await?;
         let (kind, id) = (of.entity_type.as_str(), of.id.as_str());
         let update = "UPDATE cleat_executions \
                       SET run = ?, epoch = ?, phase = ?, active = TRUE, ended = NULL, summary = ? \
                       WHERE entity_type = ? AND entity_id = ? AND run = ?";
-        let update = sqlx::query(update).bind(to.get()).bind(epoch.get()).bind(Phase::Running.number());
+        let update = sqlx::query(update).bind(to.get()).bind(fence.epoch.get()).bind(Phase::Running.number());
         let update = update.bind(summary).bind(kind).bind(id).bind(from.get());
         let renewed = update.execute(&mut *self.connection).await?.rows_affected();
         found(renewed, Basis::Execution { address: of.clone(), run: from })?;
-        let note = "INSERT INTO cleat_former_runs (entity_type, entity_id, run) VALUES (?, ?, ?) \
+        let note = "INSERT INTO cleat_former_runs (entity_type, entity_id, run, grp, slot) VALUES (?, ?, ?, ?, ?) \
                     ON CONFLICT DO NOTHING";
-        let note = sqlx::query(note).bind(kind).bind(id).bind(from.get());
+        let note = sqlx::query(note).bind(kind).bind(id).bind(from.get()).bind(group).bind(of.slot().get());
         note.execute(&mut *self.connection).await?;
         Ok(())
     }

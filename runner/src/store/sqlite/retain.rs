@@ -67,9 +67,9 @@ impl Class {
             ],
             Self::DeadLetters => &["DELETE FROM cleat_dead_letters WHERE id = ?"],
             Self::CompletedExecutions | Self::FailedExecutions => &[
-                "INSERT INTO cleat_forgotten_runs SELECT run FROM cleat_executions WHERE rowid = ? \
+                "INSERT INTO cleat_forgotten_runs (run) SELECT run FROM cleat_executions WHERE rowid = ? \
                  ON CONFLICT DO NOTHING",
-                "INSERT INTO cleat_forgotten_runs SELECT f.run FROM cleat_executions e \
+                "INSERT INTO cleat_forgotten_runs (run) SELECT f.run FROM cleat_executions e \
                  JOIN cleat_former_runs f USING (entity_type, entity_id) WHERE e.rowid = ? ON CONFLICT DO NOTHING",
                 "DELETE FROM cleat_former_runs WHERE (entity_type, entity_id) = \
                  (SELECT entity_type, entity_id FROM cleat_executions WHERE rowid = ?)",

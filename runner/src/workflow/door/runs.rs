@@ -88,7 +88,7 @@ impl Desk {
         if !opening.is_empty() {
             let entries: Result<Vec<_>, _> = opening.iter().map(Entry::encode).collect();
             let entries = entries.map_err(retry)?;
-            call.context().also(Change::Journal { run, from: 0, entries });
+            call.context().also(Change::Journal { run, slot: row.address.slot(), from: 0, entries });
         }
         let doubt = Doubt { shard, row: Some(row), entries: opening };
         call.context().then(move || doubt.begun());
@@ -156,7 +156,8 @@ impl Desk {
         let address = row.address.clone();
         let context = call.context();
         context.also(Change::Renew { address: address.clone(), from: row.run, to, summary });
-        context.also(Change::Journal { run: to, from: 0, entries: entries.map_err(retry)? });
+        let slot = address.slot();
+        context.also(Change::Journal { run: to, slot, from: 0, entries: entries.map_err(retry)? });
         lease.replace();
         context.then(move || {
             lease.close();
