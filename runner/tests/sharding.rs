@@ -1,6 +1,8 @@
 //! What a runner offers to those who write against it, from whichever runner they do.
-#![allow(clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows a test function, but not what serves it")]
 
+#[path = "sharding/duplicates.rs"]
+mod duplicates;
 mod nodes;
 
 use std::collections::HashSet;
@@ -63,14 +65,29 @@ fn gate() -> EntityType {
 
 /// Some id whose shard that runner serves.
 fn id_on(runner: &Runner) -> String {
+    id_of_type_on(runner, &gate())
+}
+
+/// The same for an entity of any type.
+fn id_of_type_on(runner: &Runner, entity_type: &EntityType) -> String {
     let ids = (0..).map(|number| format!("id-{number}"));
-    ids.into_iter().find(|id| runner.node.has_shard(&runner.node.shard_of(&gate(), id).unwrap())).unwrap()
+    let is_here = |id: &String| runner.node.has_shard(&runner.node.shard_of(entity_type, id).unwrap());
+    ids.into_iter().find(is_here).unwrap()
 }
 
 fn envelope(runner: &Runner, id: &str, method: &str, input: &impl Serialize) -> Envelope {
+    envelope_for(runner, EntityAddress::new("gate", id).unwrap(), method, input)
+}
+
+fn envelope_for(
+    runner: &Runner,
+    address: EntityAddress,
+    method: &str,
+    input: &(impl Serialize + ?Sized),
+) -> Envelope {
     Envelope {
         id: runner.node.next_id().unwrap(),
-        address: EntityAddress::new("gate", id).unwrap(),
+        address,
         method: method.to_owned(),
         payload: codec::encode(input).unwrap().into(),
         persisted: false,

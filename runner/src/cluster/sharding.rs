@@ -45,28 +45,37 @@ impl Node {
 
     /// Takes a message to its entity, and waits for its reply.
     ///
+    /// # Guarantees
+    /// A persisted message that is sent more than once under the same id is handled once: whoever sends it while it runs waits for the
+    /// same end, and afterwards gets the reply that was kept. This takes a look at the database for each message.
+    ///
     /// # Errors
     /// See [`Error`].
     pub async fn send(&self, envelope: Envelope) -> Result<Outcome, Error> {
         let id = envelope.id;
-        match self.request(Request::new(envelope)).await? {
+        // The caller owns the id and may have sent it before, from any runner.
+        match self.request(Request { resent: true, ..Request::new(envelope) }).await? {
             Delivered::Ended(outcome) => Ok(outcome),
             // Only those who are content with it are told so.
             Delivered::Accepted(_) => Err(Error::NoSuchRequest(id)),
         }
     }
 
-    /// Takes a message to its entity, and comes back once it is in good hands: stored if it is persisted.
+    /// Takes a message to its entity, and comes back once it is in good hands: stored if it is persisted. Duplicates are recognized as by
+    /// [`send`](Self::send).
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn notify(&self, envelope: Envelope) -> Result<RequestId, Error> {
         let group = self.inner.host.group_of(&envelope.address.entity_type);
         let (slot, id) = (envelope.address.slot(), envelope.id);
-        let request = Request { want: Want::Acceptance, ..Request::new(envelope) };
+        let request = Request { want: Want::Acceptance, resent: true, ..Request::new(envelope) };
         let id = match self.request(request).await? {
             Delivered::Accepted(first) => first,
-            Delivered::Ended(_) => id,
+            Delivered::Ended(Outcome::Success(_)) => id,
+            // Runners of an earlier release reject a message in this way.
+            Delivered::Ended(Outcome::Failure(failure)) => return Err(Error::Failed(failure)),
+            Delivered::Ended(Outcome::Defect(defect)) => return Err(Error::Defect(defect)),
         };
         Ok(RequestId { group, slot, id })
     }

@@ -224,6 +224,9 @@ async fn ended(
     request: Snowflake,
     lost: Option<Transaction>,
 ) -> Result<Option<Finding>, sqlx::Error> {
+    // A message that was accepted although its request had ended: no completion of it can ever be written, so it must not stay open.
+    let stray = "DELETE FROM cleat.messages m WHERE m.id = $1 AND (SELECT 1 FROM cleat.outcomes o WHERE o.id = m.id) IS NOT NULL";
+    sqlx::query(stray).bind(request.get()).execute(&mut *connection).await?;
     if exists(connection, "SELECT 1 FROM cleat.messages WHERE id = $1", request).await? {
         return Ok(None);
     }
