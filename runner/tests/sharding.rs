@@ -3,6 +3,10 @@
 
 #[path = "sharding/duplicates.rs"]
 mod duplicates;
+#[path = "sharding/errors.rs"]
+mod errors;
+#[path = "sharding/groups.rs"]
+mod groups;
 mod nodes;
 
 use std::collections::HashSet;

@@ -2045,6 +2045,9 @@ pub struct Defect {
     pub kind: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
+    /// Set if the runner rejected the request: its error, in MessagePack. Peers that do not know it use kind and message.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub error: ::prost::bytes::Bytes,
 }
 /// The request was not run: its shard is somewhere else.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

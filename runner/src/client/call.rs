@@ -209,6 +209,7 @@ impl EntityClient {
             caller: self.caller,
             want,
             resent: false,
+            group: self.group.clone(),
         })
     }
 }

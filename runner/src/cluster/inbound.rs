@@ -1,16 +1,21 @@
 //! What other runners ask of this one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 
 use super::node::Inner;
+use super::rejection;
 use super::wire::{self, About, Asked};
 use crate::entity::{Delivered, Error, Part, Replies, ReplyTo, Want};
 use crate::message::{Outcome, RequestId, Sequence, Snowflake};
 use crate::shard::ownership::Location;
 use crate::shard::{Fence, ShardId};
-use crate::transport::{Cause, Inbound, Interrupt, Moved, NotSent, Request, Responder};
+use crate::transport::{Cause, Holder, Inbound, Interrupt, Moved, NotSent, Request, Responder};
+
+/// How long a peer waits here for a shard without an owner. Then it looks at its own routing table again.
+const UNASSIGNED: Duration = Duration::from_secs(1);
 
 /// Takes what peers ask to the entities here.
 pub(super) struct Door(pub(super) Arc<Inner>);
@@ -148,15 +153,35 @@ async fn forward(inner: &Inner, mut replies: Replies, responder: Responder) {
 fn answer(inner: &Inner, responder: Responder, answer: crate::entity::Answer) {
     match answer {
         Ok(delivered) => responder.end(wire::told(delivered)),
-        Err(Error::NotHere(shard)) => {
-            let holder = match inner.ownership.locate(&shard) {
-                Location::There(holder) => Some(holder),
-                Location::Here(_) | Location::Nowhere => None,
-            };
-            responder.moved(Moved { shard, holder });
-        }
+        Err(Error::NotHere(shard)) => redirect(inner, responder, shard),
         // Without an answer the peer knows that it may have been run, and that is how it is.
         Err(Error::Lost(_)) => drop(responder),
-        Err(error) => responder.end(Outcome::defect(error.reason().to_owned(), error.to_string())),
+        Err(error) => responder.reject(rejection::write(error)),
+    }
+}
+
+/// Sends a peer to the owner of a shard. While there is none, it most likely comes here: whoever asked waits until that is known, because
+/// nobody notifies it of that.
+fn redirect(inner: &Inner, responder: Responder, shard: ShardId) {
+    let location = inner.ownership.locate(&shard);
+    if location != Location::Nowhere {
+        return responder.moved(Moved { shard, holder: holder(location) });
+    }
+    let ownership = inner.ownership.clone();
+    responder.admit();
+    tokio::spawn(async move {
+        let moved = tokio::time::timeout(UNASSIGNED, ownership.changed(&shard, &location));
+        let location = tokio::select! {
+            moved = moved => moved.ok().and_then(Result::ok),
+            () = responder.gone() => return,
+        };
+        responder.moved(Moved { shard, holder: location.and_then(holder) });
+    });
+}
+
+fn holder(location: Location) -> Option<Holder> {
+    match location {
+        Location::There(holder) => Some(holder),
+        Location::Here(_) | Location::Nowhere => None,
     }
 }

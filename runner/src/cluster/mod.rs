@@ -8,6 +8,8 @@ mod inbound;
 mod letters;
 mod metrics;
 mod node;
+mod redirect;
+mod rejection;
 mod request;
 mod route;
 mod sharding;

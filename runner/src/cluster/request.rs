@@ -4,12 +4,15 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::node::Inner;
+use super::redirect::Route;
+use super::rejection;
 use super::wire::{self, About};
 use crate::entity::Error;
 use crate::message::{Outcome, RequestId, codec};
 use crate::shard::ShardId;
 use crate::shard::ownership::Location;
 use crate::store;
+use crate::transport;
 
 impl Inner {
     /// The shard of a request.
@@ -21,12 +24,11 @@ impl Inner {
 
     /// Asks whoever owns a request, following it as it moves. What can be asked can be asked twice.
     pub(super) async fn ask(&self, request: &RequestId, about: About) -> Result<Bytes, Error> {
-        let shard = self.shard_at(request)?;
+        let mut route = Route::new(self, self.shard_at(request)?);
         let mut deadline = Instant::now() + self.patience;
         loop {
-            let seen = self.ownership.locate(&shard);
             let asked = Instant::now();
-            match &seen {
+            match route.target() {
                 Location::Here(_) => match self.told(request, about).await {
                     Err(Error::NotHere(_) | Error::Lost(_)) => {}
                     answer => return answer,
@@ -37,8 +39,14 @@ impl Inner {
                         Ok(Outcome::Success(told)) => return Ok(told),
                         Ok(Outcome::Failure(failure)) => return Err(Error::Failed(failure)),
                         Ok(Outcome::Defect(defect)) => return Err(Error::Defect(defect)),
+                        Err(transport::Error::Rejected(error)) => return Err(rejection::read(error)),
+                        Err(transport::Error::Moved(moved)) => {
+                            if route.redirect(self, moved) {
+                                continue;
+                            }
+                        }
                         Err(error) => tracing::debug!(
-                            %shard,
+                            shard = %route.shard(),
                             error = &error as &dyn std::error::Error,
                             "asking about a request again"
                         ),
@@ -50,7 +58,7 @@ impl Inner {
             if asked.elapsed() >= super::stream::REACHED {
                 deadline = Instant::now() + self.patience;
             }
-            self.wait(&shard, &seen, deadline).await?;
+            route.wait(self, deadline).await?;
         }
     }
 

@@ -4,23 +4,25 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::node::Inner;
-use super::request;
+use super::redirect::Route;
 use super::wire::{self, About};
+use super::{rejection, request};
 use crate::client::Router;
-use crate::entity::{Answer, Error, Replies, Request};
+use crate::entity::{Answer, Error, Placement, Replies, Request};
 use crate::message::snowflake::Exhausted;
 use crate::message::{IdempotencyKey, Outcome, RequestId, Sequence, Snowflake};
 use crate::shard::ownership::Location;
-use crate::shard::{Fence, GroupName, ShardId, Slot};
+use crate::shard::{Fence, GroupName, Slot};
 use crate::store::Progress;
-use crate::transport;
+use crate::transport::{self, Moved};
 
 impl Inner {
     /// The fence under which a volatile request would be answered here, and whether it stands.
     pub(super) fn volatile_under(&self, request: &Request) -> Option<(Fence, bool)> {
-        let (shard, volatile) = self.host.place(&request.envelope)?;
-        match self.ownership.locate_standing(&shard) {
-            (Location::Here(fence), stands) if volatile => Some((fence, stands)),
+        // Whoever waits for a type to be registered is not answered from memory.
+        let placed = self.host.place(request).ok().filter(|placed| placed.is_known && placed.volatile)?;
+        match self.ownership.locate_standing(&placed.shard) {
+            (Location::Here(fence), stands) => Some((fence, stands)),
             _ => None,
         }
     }
@@ -36,18 +38,16 @@ impl Inner {
 
     /// Takes a message to its entity.
     async fn take(&self, mut request: Request) -> Answer {
-        let Some((shard, volatile)) = self.host.place(&request.envelope) else {
-            return Box::pin(self.host.request(request)).await;
-        };
-        let (location, stands) = self.ownership.locate_standing(&shard);
-        if let (true, true, Location::Here(fence)) = (volatile, stands, &location) {
+        let placed = self.host.place(&request)?;
+        let (location, stands) = self.ownership.locate_standing(&placed.shard);
+        if let (true, true, Location::Here(fence)) = (placed.volatile, stands, &location) {
             match self.now(request, fence).await {
                 Ok(answer) => return answer,
                 Err(busy) => request = *busy,
             }
         }
         // What takes longer takes more room, too.
-        Box::pin(self.follow(request, shard, volatile, location)).await
+        Box::pin(self.follow(request, placed, location)).await
     }
 
     /// Asks an entity of this runner that can answer at once. Gives the request back otherwise.
@@ -58,17 +58,20 @@ impl Inner {
     }
 
     /// Takes a message to its entity, following it as it moves.
-    async fn follow(
-        &self,
-        mut request: Request,
-        shard: ShardId,
-        volatile: bool,
-        mut location: Location,
-    ) -> Answer {
+    async fn follow(&self, mut request: Request, placed: Placement, location: Location) -> Answer {
+        let Placement { shard, mut volatile, is_known } = placed;
+        let mut route = Route::to(shard, location);
         let deadline = Instant::now() + self.patience;
         loop {
-            let missed = match &location {
+            let missed = match route.target() {
                 Location::Here(fence) => match self.here(&request, fence, volatile).await {
+                    // Its type was registered meanwhile, in another group.
+                    Err(Error::NotHere(shard)) if shard != *route.shard() => {
+                        if route.redirect(self, Moved { shard, holder: None }) {
+                            continue;
+                        }
+                        Missed::NotRun
+                    }
                     Err(Error::NotHere(_)) => Missed::NotRun,
                     Err(Error::Lost(_)) if !volatile => Missed::MayHaveRun,
                     answer => return answer,
@@ -77,25 +80,39 @@ impl Inner {
                     match self.peers.call(&holder.address, wire::outward(&request)).await {
                         Ok(outcome) => return Ok(wire::heard(request.want, outcome)),
                         Err(transport::Error::Moved(moved)) => {
-                            // The peer knows more than we do, or will soon: what we see changes, too.
                             tracing::debug!(%moved, "following");
+                            if route.redirect(self, moved) {
+                                continue;
+                            }
                             Missed::NotRun
                         }
+                        Err(transport::Error::Rejected(error)) => return Err(rejection::read(error)),
                         Err(error) if !error.may_have_run() => {
                             fatal(&error).map_or(Ok(Missed::NotRun), Err)?
                         }
-                        Err(_) if volatile => return Err(Error::Lost(shard)),
-                        Err(_) => Missed::MayHaveRun,
+                        Err(_) if volatile && (is_known || !self.is_stored(&request).await) => {
+                            return Err(Error::Lost(route.shard().clone()));
+                        }
+                        Err(_) => {
+                            volatile = false;
+                            Missed::MayHaveRun
+                        }
                     }
                 }
                 Location::Nowhere => Missed::NotRun,
             };
             request.resent |= matches!(missed, Missed::MayHaveRun);
-            let waited = self.wait(&shard, &location, deadline).await;
+            let waited = route.wait(self, deadline).await;
             // Whoever may have it can still run it, however long we do not hear of that.
-            waited.map_err(|error| if request.resent { Error::Lost(shard.clone()) } else { error })?;
-            location = self.ownership.locate(&shard);
+            waited
+                .map_err(|error| if request.resent { Error::Lost(route.shard().clone()) } else { error })?;
         }
+    }
+
+    /// Whether a request of a type that is not registered here is in the database: then its method is persisted, and it can be sent again.
+    async fn is_stored(&self, request: &Request) -> bool {
+        let progress = self.host.store().progress(request.envelope.id).await;
+        progress.is_ok_and(|progress| progress != Progress::Unknown)
     }
 
     /// Asks an entity of this runner.
@@ -119,24 +136,6 @@ impl Inner {
             proof.map_err(|_| Error::Lost(fence.shard.clone()))?;
         }
         answer
-    }
-
-    /// Waits until a shard is somewhere else than it was seen, or a little while: an owner that does not let go yet answers again.
-    pub(super) async fn wait(
-        &self,
-        shard: &ShardId,
-        seen: &Location,
-        deadline: Instant,
-    ) -> Result<(), Error> {
-        let elsewhere = || Error::NotHere(shard.clone());
-        if Instant::now() >= deadline {
-            return Err(elsewhere());
-        }
-        let pause = self.again.min(deadline.saturating_duration_since(Instant::now()));
-        match tokio::time::timeout(pause, self.ownership.changed(shard, seen)).await {
-            Ok(Err(_)) => Err(elsewhere()),
-            Ok(Ok(_)) | Err(_) => Ok(()),
-        }
     }
 }
 

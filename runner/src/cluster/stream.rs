@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use tokio::time::Instant;
 
 use super::node::Inner;
+use super::redirect::Route;
+use super::rejection;
 use super::wire::{self, About};
 use crate::entity::{Error, Part, Replies, Request};
 use crate::message::{Body, RequestId, Sequence, Snowflake};
 use crate::shard::ownership::Location;
 use crate::shard::{Fence, ShardId};
-use crate::transport;
+use crate::transport::{self, Moved};
 
 impl Inner {
     /// Takes a message to an entity whose reply is a stream.
@@ -20,17 +22,14 @@ impl Inner {
     /// What was certainly not run is followed; so is a persisted request, until it is accepted. What is volatile and may have
     /// begun is lost with its shard.
     pub(super) async fn open(&self, request: Request) -> Result<Replies, Error> {
-        let Some((shard, volatile)) = self.host.place(&request.envelope) else {
-            return Ok(self.host.stream(request));
-        };
+        let placed = self.host.place(&request)?;
         let mut opened = Opened {
             deadline: Instant::now() + self.patience,
             inner: self.clone(),
             request,
-            shard,
-            volatile,
+            route: Route::new(self, placed.shard),
+            volatile: placed.volatile,
             begun: false,
-            seen: Location::Nowhere,
             replies: stream::empty().boxed(),
         };
         opened.ask().await?;
@@ -44,9 +43,8 @@ impl Inner {
             deadline: Instant::now() + self.patience,
             inner: self.clone(),
             request: request.clone(),
-            shard,
+            route: Route::new(self, shard),
             after,
-            seen: Location::Nowhere,
             asked: Instant::now(),
             replies: None,
         };
@@ -87,8 +85,24 @@ fn followed(source: impl Source) -> Replies {
     .boxed()
 }
 
+/// Parts of a reply until the last one, or what is known of it.
+type Parts = BoxStream<'static, Result<Part, Missed>>;
+
+/// Why a part has not come.
+enum Missed {
+    /// The shard is somewhere else, and nothing was run.
+    Moved(Moved),
+    /// Anything else.
+    Failed(Error),
+}
+
+/// What comes from an entity of this runner.
+fn local(replies: Replies) -> Parts {
+    replies.map_err(Missed::Failed).boxed()
+}
+
 /// What comes back from a peer. Asking for more says that what came before was dealt with.
-fn remote(shard: ShardId, replies: transport::Replies) -> Replies {
+fn remote(shard: ShardId, replies: transport::Replies) -> Parts {
     stream::unfold(Some((shard, replies, None::<Sequence>)), |reading| async {
         let (shard, mut replies, last) = reading?;
         if let Some(last) = last {
@@ -100,20 +114,24 @@ fn remote(shard: ShardId, replies: transport::Replies) -> Replies {
                 Some((Ok(Part::Items(chunk)), Some((shard, replies, Some(last)))))
             }
             Some(Ok(Body::End(outcome))) => Some((Ok(wire::heard_of_stream(outcome)), None)),
-            Some(Err(error)) => Some((Err(missed(shard, &error)), None)),
-            None => Some((Err(Error::Lost(shard)), None)),
+            Some(Err(error)) => Some((Err(missed(shard, error)), None)),
+            None => Some((Err(Missed::Failed(Error::Lost(shard))), None)),
         }
     })
     .boxed()
 }
 
 /// What is known of a request for which a peer has no answer.
-fn missed(shard: ShardId, error: &transport::Error) -> Error {
-    tracing::debug!(%shard, error = error as &dyn std::error::Error, "a peer did not answer");
-    match super::route::fatal(error) {
-        Some(fatal) => fatal,
-        None if error.may_have_run() => Error::Lost(shard),
-        None => Error::NotHere(shard),
+fn missed(shard: ShardId, error: transport::Error) -> Missed {
+    tracing::debug!(%shard, error = &error as &dyn std::error::Error, "a peer did not answer");
+    if let Some(fatal) = super::route::fatal(&error) {
+        return Missed::Failed(fatal);
+    }
+    match error {
+        transport::Error::Moved(moved) => Missed::Moved(moved),
+        transport::Error::Rejected(error) => Missed::Failed(rejection::read(error)),
+        error if error.may_have_run() => Missed::Failed(Error::Lost(shard)),
+        _ => Missed::Failed(Error::NotHere(shard)),
     }
 }
 
@@ -121,69 +139,75 @@ fn missed(shard: ShardId, error: &transport::Error) -> Error {
 struct Opened {
     inner: Inner,
     request: Request,
-    shard: ShardId,
+    route: Route,
     volatile: bool,
     /// Whether anything has come.
     begun: bool,
     deadline: Instant,
-    seen: Location,
-    replies: Replies,
+    replies: Parts,
 }
 
 impl Opened {
     /// Sends it to where its entity lives.
     async fn ask(&mut self) -> Result<(), Error> {
         loop {
-            self.seen = self.inner.ownership.locate(&self.shard);
             match self.sent().await {
                 Ok(replies) => {
                     self.replies = replies;
                     return Ok(());
                 }
-                Err(Error::NotHere(_)) => self.wait().await?,
-                Err(error) => return Err(error),
+                Err(Missed::Moved(moved)) if self.route.redirect(&self.inner, moved.clone()) => {}
+                Err(Missed::Moved(_) | Missed::Failed(Error::NotHere(_))) => self.wait().await?,
+                Err(Missed::Failed(error)) => return Err(error),
             }
         }
     }
 
-    async fn sent(&mut self) -> Result<Replies, Error> {
+    async fn sent(&mut self) -> Result<Parts, Missed> {
         let inner = &self.inner;
-        match &self.seen {
+        let shard = || self.route.shard().clone();
+        match self.route.target() {
             Location::Here(fence) if self.volatile => {
                 if !inner.ownership.stands(fence) {
-                    inner.prove(fence.clone()).await?;
+                    inner.prove(fence.clone()).await.map_err(Missed::Failed)?;
                 }
-                Ok(inner.guarded(fence.clone(), inner.host.stream(self.request.clone())))
+                Ok(local(inner.guarded(fence.clone(), inner.host.stream(self.request.clone()))))
             }
-            Location::Here(_) => Ok(inner.host.stream(self.request.clone())),
+            Location::Here(_) => Ok(local(inner.host.stream(self.request.clone()))),
             Location::There(holder) => {
                 match inner.peers.request(&holder.address, wire::outward(&self.request), None).await {
-                    Ok(replies) => Ok(remote(self.shard.clone(), replies)),
-                    Err(error) => Err(missed(self.shard.clone(), &error)),
+                    Ok(replies) => Ok(remote(shard(), replies)),
+                    Err(error) => Err(missed(shard(), error)),
                 }
             }
-            Location::Nowhere => Err(Error::NotHere(self.shard.clone())),
+            Location::Nowhere => Err(Missed::Failed(Error::NotHere(shard()))),
         }
     }
 
     async fn wait(&mut self) -> Result<(), Error> {
-        self.inner.wait(&self.shard, &self.seen, self.deadline).await
+        self.route.wait(&self.inner, self.deadline).await
     }
 }
 
 impl Source for Opened {
     async fn next(&mut self) -> Result<Part, Error> {
         loop {
-            let lost = || Error::Lost(self.shard.clone());
-            match self.replies.next().await.unwrap_or_else(|| Err(lost())) {
+            let lost = || Error::Lost(self.route.shard().clone());
+            match self.replies.next().await.unwrap_or_else(|| Err(Missed::Failed(lost()))) {
                 Ok(part) => {
                     self.begun = true;
                     return Ok(part);
                 }
-                Err(Error::NotHere(_)) if !self.begun => {}
-                Err(Error::NotHere(_)) => return Err(lost()),
-                Err(Error::Lost(_)) if !self.volatile => self.request.resent = true,
-                Err(error) => return Err(error),
+                Err(Missed::Moved(_) | Missed::Failed(Error::NotHere(_))) if self.begun => return Err(lost()),
+                Err(Missed::Moved(moved)) => {
+                    if self.route.redirect(&self.inner, moved) {
+                        self.ask().await?;
+                        continue;
+                    }
+                }
+                Err(Missed::Failed(Error::NotHere(_))) => {}
+                Err(Missed::Failed(Error::Lost(_))) if !self.volatile => self.request.resent = true,
+                Err(Missed::Failed(error)) => return Err(error),
             }
             self.wait().await?;
             self.ask().await?;
@@ -195,13 +219,12 @@ impl Source for Opened {
 struct Reading {
     inner: Inner,
     request: RequestId,
-    shard: ShardId,
     /// The last item that has come.
     after: Option<Sequence>,
-    /// Where it was asked for last, and when.
-    seen: Location,
+    route: Route,
+    /// When it was asked for last.
     asked: Instant,
-    replies: Option<Replies>,
+    replies: Option<Parts>,
     /// When it is given up, if it cannot be reached.
     deadline: Instant,
 }
@@ -220,44 +243,57 @@ impl Source for Reading {
                     self.deadline = Instant::now() + self.inner.patience;
                     return Ok(part);
                 }
+                Err(Missed::Moved(moved)) => {
+                    self.replies = None;
+                    if self.route.redirect(&self.inner, moved) {
+                        continue;
+                    }
+                }
                 // Reading changes nothing, so it can be begun anew wherever the shard is next.
-                Err(Error::NotHere(_) | Error::Lost(_)) => self.replies = None,
-                Err(error) => return Err(error),
+                Err(Missed::Failed(Error::NotHere(_) | Error::Lost(_))) => self.replies = None,
+                Err(Missed::Failed(error)) => return Err(error),
             }
             if self.asked.elapsed() >= REACHED {
                 self.deadline = Instant::now() + self.inner.patience;
             }
-            self.inner.wait(&self.shard, &self.seen, self.deadline).await?;
+            self.route.wait(&self.inner, self.deadline).await?;
         }
     }
 }
 
 impl Reading {
-    async fn part(&mut self) -> Result<Part, Error> {
+    async fn part(&mut self) -> Result<Part, Missed> {
         if self.replies.is_none() {
-            self.seen = self.inner.ownership.locate(&self.shard);
             let asked = self.ask().await;
             self.asked = Instant::now();
             self.replies = Some(asked?);
         }
+        let shard = self.route.shard();
         match &mut self.replies {
-            Some(replies) => replies.next().await.unwrap_or_else(|| Err(Error::Lost(self.shard.clone()))),
-            None => Err(Error::NotHere(self.shard.clone())),
+            Some(replies) => {
+                replies.next().await.unwrap_or_else(|| Err(Missed::Failed(Error::Lost(shard.clone()))))
+            }
+            None => Err(Missed::Failed(Error::NotHere(shard.clone()))),
         }
     }
 
-    async fn ask(&mut self) -> Result<Replies, Error> {
-        match &self.seen {
-            Location::Here(_) => self.inner.host.replies(&self.request, self.after).await,
+    async fn ask(&mut self) -> Result<Parts, Missed> {
+        let shard = || self.route.shard().clone();
+        match self.route.target() {
+            Location::Here(_) => {
+                let replies = self.inner.host.replies(&self.request, self.after).await;
+                replies.map(local).map_err(Missed::Failed)
+            }
             Location::There(holder) => {
-                let id: Snowflake = self.inner.host.next_id()?;
-                let envelope = wire::about(id, &self.request, About::Read)?;
+                let id: Snowflake =
+                    self.inner.host.next_id().map_err(|error| Missed::Failed(error.into()))?;
+                let envelope = wire::about(id, &self.request, About::Read).map_err(Missed::Failed)?;
                 match self.inner.peers.request(&holder.address, envelope, self.after).await {
-                    Ok(replies) => Ok(remote(self.shard.clone(), replies)),
-                    Err(error) => Err(missed(self.shard.clone(), &error)),
+                    Ok(replies) => Ok(remote(shard(), replies)),
+                    Err(error) => Err(missed(shard(), error)),
                 }
             }
-            Location::Nowhere => Err(Error::NotHere(self.shard.clone())),
+            Location::Nowhere => Err(Missed::Failed(Error::NotHere(shard()))),
         }
     }
 }

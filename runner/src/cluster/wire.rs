@@ -2,6 +2,7 @@
 
 use crate::entity::{self, Caller, Delivered, Part, Request, Want};
 use crate::message::{EntityAddress, Envelope, Outcome, RequestId, Sequence, Snowflake, codec};
+use crate::shard::GroupName;
 
 /// Headers that only runners see: they are taken off before a message is stored or handled.
 const WANT: &str = "cleat-want";
@@ -87,7 +88,8 @@ pub(super) fn inward(mut envelope: Envelope, resent: bool) -> Asked {
         _ => Caller::Outside,
     };
     let resent = envelope.headers.remove(RESENT).is_some() || resent;
-    Asked::Entity(Request { envelope, caller, want, resent })
+    // Whoever owns the entity has its definition, which knows the group.
+    Asked::Entity(Request { envelope, caller, want, resent, group: GroupName::default() })
 }
 
 /// The envelope with which another runner is asked about a request. It has an id of its own, so that whoever goes away while it waits
@@ -180,7 +182,8 @@ mod tests {
         for want in [Want::Reply, Want::Acceptance, Want::Stream] {
             for caller in [Caller::Outside, Caller::User, Caller::Inside] {
                 for (before, underway) in [(false, false), (false, true), (true, false), (true, true)] {
-                    let request = Request { envelope: envelope.clone(), caller, want, resent: before };
+                    let group = GroupName::default();
+                    let request = Request { envelope: envelope.clone(), caller, want, resent: before, group };
                     let Asked::Entity(there) = inward(outward(&request), underway) else {
                         panic!("it is a message")
                     };
@@ -214,7 +217,7 @@ mod tests {
         let mut envelope =
             about(Snowflake::new(1), &"default-0000-0000000000000001".parse().unwrap(), About::Join);
         let envelope = envelope.as_mut().unwrap().clone();
-        let request = Request { envelope, caller: Caller::Outside, want: Want::Reply, resent: false };
+        let request = Request::new(envelope);
         assert!(outward(&request).headers.is_empty());
     }
 

@@ -13,7 +13,7 @@ use super::stream::Position;
 use super::{Error, HandlerError};
 use crate::client;
 use crate::message::{EntityAddress, Headers, IdempotencyKey, Snowflake, TraceContext, codec};
-use crate::shard::Fence;
+use crate::shard::{Fence, GroupName};
 use crate::store::{Change, Message};
 
 /// A century.
@@ -52,6 +52,8 @@ pub(super) struct Commits {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) address: EntityAddress,
+    /// The shard group that the sender names, for types that are not registered here.
+    pub(super) group: GroupName,
     pub(super) method: String,
     pub(super) payload: Bytes,
     pub(super) key: Option<IdempotencyKey>,
@@ -150,9 +152,11 @@ impl Context {
     /// A handler that fails has sent nothing. If the call cannot be made at all (its id or input is malformed), this handler fails
     /// with that error, whatever it returns.
     pub fn send<T, E>(&mut self, call: client::Call<T, E>) {
+        let group = call.group().clone();
         match call.into_parts() {
             Ok(parts) => self.effects.sends.push(Outgoing {
                 address: parts.address,
+                group,
                 method: parts.method,
                 payload: parts.payload,
                 key: parts.key,
@@ -164,7 +168,8 @@ impl Context {
         }
     }
 
-    /// Sends a one-way message by the names of type and method, as [`send`](Self::send) does.
+    /// Sends a one-way message by the names of type and method, as [`send`](Self::send) does. A type that is not registered on this
+    /// runner is taken for one of the default shard group; [`send`](Self::send) uses the group that the call's client names.
     ///
     /// # Errors
     /// The input has no form in MessagePack.
@@ -179,6 +184,7 @@ impl Context {
         let method = method.to_owned();
         self.effects.sends.push(Outgoing {
             address,
+            group: GroupName::default(),
             method,
             payload,
             key: None,
@@ -197,8 +203,8 @@ impl Context {
         payload: Bytes,
         headers: Headers,
     ) {
-        let trace = self.trace.clone();
-        let send = Outgoing { address, method, payload, key: None, deliver_at: None, headers, trace };
+        let (group, trace) = (GroupName::default(), self.trace.clone());
+        let send = Outgoing { address, group, method, payload, key: None, deliver_at: None, headers, trace };
         self.effects.sends.push(send);
     }
 

@@ -23,7 +23,7 @@ use super::{Concurrency, Delivery, Entity, Error, InvalidDefinition, Metrics, Re
 use crate::client::Router;
 use crate::health::Health;
 use crate::message::snowflake::{Exhausted, Generator};
-use crate::message::{EntityType, Envelope, Outcome, RequestId, Snowflake};
+use crate::message::{EntityType, Outcome, RequestId, Snowflake};
 use crate::shard::{Fence, GroupName, ShardId, ShardMap};
 use crate::store::{self, Message, Store};
 use crate::trace::Recorder;
@@ -101,6 +101,16 @@ pub(super) struct Inner {
     stop: CancellationToken,
     tasks: TaskTracker,
     pub(super) routing: Routing,
+}
+
+/// Where a message goes, and how it is delivered there.
+pub(crate) struct Placement {
+    /// The shard of its entity.
+    pub(crate) shard: ShardId,
+    /// Whether nothing of it is stored, as far as is known here.
+    pub(crate) volatile: bool,
+    /// Whether its type is registered here. If not, only its owner knows how it is delivered.
+    pub(crate) is_known: bool,
 }
 
 /// Tells the owner of a shard elsewhere that there is something to read. Whether it could be told.
@@ -228,15 +238,20 @@ impl Host {
         self.0.store.maps()
     }
 
-    /// The shard of a message's entity, and whether nothing of it would be stored, by its type's definition.
-    pub(crate) fn place(&self, envelope: &Envelope) -> Option<(ShardId, bool)> {
-        let placed = self.0.registry.look(&envelope.address.entity_type, |kind| {
+    /// The shard of a message's entity and how it is delivered: by its type's definition or, where that is not registered, by what the
+    /// request says.
+    pub(crate) fn place(&self, request: &Request) -> Result<Placement, Error> {
+        let envelope = &request.envelope;
+        let known = self.0.registry.look(&envelope.address.entity_type, |kind| {
             let definition = kind.definition();
             let method = definition.methods.get(&envelope.method);
-            (definition.group.clone(), method.is_none_or(|method| method.delivery == Delivery::Volatile))
+            let volatile = method.is_none_or(|method| method.delivery == Delivery::Volatile);
+            (definition.group.clone(), volatile)
         });
-        let (group, volatile) = placed.unwrap_or((GroupName::default(), true));
-        Some((self.0.map(&group)?.shard_of(envelope.address.id.as_str()), volatile))
+        let is_known = known.is_some();
+        let (group, volatile) = known.unwrap_or_else(|| (request.group.clone(), !request.wants_storage()));
+        let map = self.0.map(&group).ok_or(store::Error::NoSuchGroup(group))?;
+        Ok(Placement { shard: map.shard_of(envelope.address.id.as_str()), volatile, is_known })
     }
 
     /// Somebody stored a message for an entity of this shard.

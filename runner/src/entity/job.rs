@@ -9,7 +9,7 @@ use super::Error;
 use super::metrics::Watch;
 use super::stream::Inlet;
 use crate::message::{Envelope, Outcome, Snowflake, TraceContext};
-use crate::shard::ShardId;
+use crate::shard::{GroupName, ShardId};
 use crate::store::Message;
 
 /// A message that is delivered to a host.
@@ -23,12 +23,28 @@ pub struct Request {
     pub want: Want,
     /// Whether an earlier delivery may have been handled.
     pub resent: bool,
+    /// The shard group that the caller names. It is used where the type is not registered: a definition always knows its group.
+    pub group: GroupName,
 }
 
 impl Request {
     /// A request from outside whose reply is wanted.
     pub fn new(envelope: Envelope) -> Self {
-        Self { envelope, caller: Caller::Outside, want: Want::Reply, resent: false }
+        Self {
+            envelope,
+            caller: Caller::Outside,
+            want: Want::Reply,
+            resent: false,
+            group: GroupName::default(),
+        }
+    }
+
+    /// Whether it asks for what only a persisted method has: a later time, or a key that the caller chose. A volatile method rejects it.
+    pub(crate) fn wants_storage(&self) -> bool {
+        let envelope = &self.envelope;
+        // A key that was derived for an entity's call is for methods that have use for it.
+        let derived = self.caller == Caller::Inside && envelope.headers.contains_key(super::chain::DERIVED);
+        envelope.deliver_at.is_some() || (envelope.key.is_some() && !derived)
     }
 
     /// The same, content with acceptance.

@@ -40,6 +40,7 @@ pub use definition::{
     Visibility,
 };
 pub use error::Error;
+pub(crate) use host::Placement;
 pub use host::{Host, Options, Present, Served, Work};
 pub use job::{Answer, Caller, Delivered, Reading, ReplyTo, Request, Want};
 pub use metrics::Metrics;

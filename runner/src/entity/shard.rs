@@ -427,8 +427,13 @@ impl Shard {
     }
 
     pub(super) fn group_of(&self, entity_type: &EntityType) -> GroupName {
-        let kind = self.inner.upgrade().and_then(|inner| inner.registry.get(entity_type));
-        kind.map_or_else(GroupName::default, |kind| kind.definition().group.clone())
+        self.registered_group(entity_type).unwrap_or_default()
+    }
+
+    /// The shard group of a type that is registered here.
+    pub(super) fn registered_group(&self, entity_type: &EntityType) -> Option<GroupName> {
+        let kind = self.inner.upgrade()?.registry.get(entity_type)?;
+        Some(kind.definition().group.clone())
     }
 
     /// Whether a message that came by a chain of calls could only wait for its own caller.

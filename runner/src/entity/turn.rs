@@ -331,7 +331,7 @@ impl Turn {
     fn message(&self, send: Outgoing) -> Option<Message> {
         let id = self.shard.next_id()?;
         Some(Message {
-            group: self.shard.group_of(&send.address.entity_type),
+            group: self.shard.registered_group(&send.address.entity_type).unwrap_or(send.group),
             envelope: Envelope {
                 id,
                 address: send.address,

@@ -108,7 +108,7 @@ impl Desk {
         Ok(Asked { group: definition.group.clone(), persisted, streams: method.stream })
     }
 
-    fn request(&self, question: Question, want: Want) -> Result<entity::Request, Problem> {
+    fn request(&self, question: Question, asked: &Asked, want: Want) -> Result<entity::Request, Problem> {
         let Question { address, method, payload, key, at, trace, caller } = question;
         let key = key.map(|key| IdempotencyKey::new(&address, &method, key.as_bytes()));
         let headers: Headers =
@@ -126,13 +126,14 @@ impl Desk {
             trace,
             headers,
         };
-        Ok(entity::Request { want, caller: entity::Caller::User, ..entity::Request::new(envelope) })
+        let (caller, group) = (entity::Caller::User, asked.group.clone());
+        Ok(entity::Request { want, caller, group, ..entity::Request::new(envelope) })
     }
 
     /// Asks, and waits for the reply.
     pub(super) async fn call(&self, question: Question) -> Result<Bytes, Problem> {
         let asked = self.asked(&question)?;
-        let request = self.request(question, Want::Reply)?;
+        let request = self.request(question, &asked, Want::Reply)?;
         let (key, address) = (request.envelope.key, request.envelope.address.clone());
         let id = RequestId { group: asked.group, slot: address.slot(), id: request.envelope.id };
         let router = self.router();
@@ -174,7 +175,7 @@ impl Desk {
     /// Asks, and comes back once the message is in good hands. Its id, if its reply is kept.
     pub(super) async fn notify(&self, question: Question) -> Result<Option<RequestId>, Problem> {
         let asked = self.asked(&question)?;
-        let request = self.request(question, Want::Acceptance)?;
+        let request = self.request(question, &asked, Want::Acceptance)?;
         let (slot, id) = (request.envelope.address.slot(), request.envelope.id);
         let router = self.router();
         let delivered = tokio::time::timeout(self.options.timeout, router.request(request)).await;
@@ -200,7 +201,7 @@ impl Desk {
             return Err(Error::NotStreaming { entity_type, method }.into());
         }
         let slot = address.slot();
-        let request = self.request(question, Want::Stream)?;
+        let request = self.request(question, &asked, Want::Stream)?;
         let router = self.router();
         let begun = async {
             let mut replies = router.stream(request).await?;

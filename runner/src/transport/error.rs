@@ -62,6 +62,9 @@ pub enum Error {
     /// The peer takes it for a request that no peer may send. It was not run.
     #[error("the peer refuses the request: {0}")]
     Invalid(String),
+    /// The peer rejected the request with an error of its own.
+    #[error("the peer rejected the request: {0}")]
+    Rejected(Rejection),
     /// The peer had the request and dropped it without an answer.
     #[error("the peer gave no answer: {0}")]
     Abandoned(String),
@@ -85,6 +88,7 @@ impl Error {
             Self::Denied { .. } => "Denied",
             Self::Unavailable(_) => "Unavailable",
             Self::Invalid(_) => "Invalid",
+            Self::Rejected(_) => "Rejected",
             Self::Abandoned(_) => "Abandoned",
             Self::Protocol(_) => "Protocol",
             Self::Forgotten(_) => "Forgotten",
@@ -96,6 +100,8 @@ impl Error {
         match self {
             Self::ReplyTooLarge { .. }
             | Self::ConnectionLost { .. }
+            // Only its content tells, so the worst is assumed.
+            | Self::Rejected(_)
             | Self::Abandoned(_)
             | Self::Protocol(_) => true,
             Self::RequestTooLarge { .. }
@@ -107,6 +113,18 @@ impl Error {
             | Self::Forgotten(_) => false,
         }
     }
+}
+
+/// Why a peer rejected a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}: {message}")]
+pub struct Rejection {
+    /// One CamelCase word for machines.
+    pub kind: String,
+    /// A sentence for people.
+    pub message: String,
+    /// The error itself, as the peer encoded it.
+    pub error: bytes::Bytes,
 }
 
 /// A shard is not where it was asked for.

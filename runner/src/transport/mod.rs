@@ -34,7 +34,7 @@ mod slot;
 mod wire;
 
 pub use address::{Address, InvalidAddress};
-pub use error::{Error, Holder, Moved, Refusal};
+pub use error::{Error, Holder, Moved, Refusal, Rejection};
 pub use health::Health;
 pub use identity::{Claim, Identity, Present, SharedToken, Unproven, Verify};
 pub use inbound::{Cause, Inbound, Interrupt, Request};

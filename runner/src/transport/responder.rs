@@ -10,7 +10,7 @@ use cleat_proto::v1::{self, frame::Kind, rejected::Reason};
 use prost::Message;
 
 use super::session::Session;
-use super::{Moved, wire};
+use super::{Moved, Rejection, wire};
 use crate::message::{Chunk, Outcome, Sequence, Snowflake};
 
 /// A request that is being answered.
@@ -173,6 +173,12 @@ impl Responder {
         } else {
             self.finish(&frame);
         }
+    }
+
+    /// Ends it with an error of this runner instead of an outcome.
+    pub fn reject(self, rejection: Rejection) {
+        let frame = wire::rejection(self.call, rejection);
+        self.finish(&frame);
     }
 
     /// Sends the caller to another peer. Only for a request that was not begun.

@@ -2,7 +2,7 @@
 
 use cleat_proto::v1::{self, frame::Kind};
 
-use super::{Address, Error, Holder, Moved};
+use super::{Address, Error, Holder, Moved, Rejection};
 use crate::message::codec::time;
 use crate::message::{
     Chunk, Defect, EntityAddress, Envelope, Failure, IdempotencyKey, Outcome, Sequence, Snowflake,
@@ -116,8 +116,17 @@ pub(super) fn end(call: u64, outcome: Outcome) -> v1::Frame {
         Outcome::Failure(Failure { kind, message, details }) => {
             v1::end::Outcome::Failure(v1::Failure { kind, message, details })
         }
-        Outcome::Defect(Defect { kind, message }) => v1::end::Outcome::Defect(v1::Defect { kind, message }),
+        Outcome::Defect(Defect { kind, message }) => {
+            v1::end::Outcome::Defect(v1::Defect { kind, message, error: bytes::Bytes::new() })
+        }
     };
+    frame(Kind::End(v1::End { call, outcome: Some(outcome) }))
+}
+
+/// A defect for peers of an earlier release, and the error itself for others.
+pub(super) fn rejection(call: u64, rejection: Rejection) -> v1::Frame {
+    let Rejection { kind, message, error } = rejection;
+    let outcome = v1::end::Outcome::Defect(v1::Defect { kind, message, error });
     frame(Kind::End(v1::End { call, outcome: Some(outcome) }))
 }
 
@@ -127,7 +136,10 @@ pub(super) fn read_end(end: v1::End) -> Result<Outcome, Error> {
         Some(v1::end::Outcome::Failure(v1::Failure { kind, message, details })) => {
             Outcome::Failure(Failure { kind, message, details })
         }
-        Some(v1::end::Outcome::Defect(v1::Defect { kind, message })) => {
+        Some(v1::end::Outcome::Defect(v1::Defect { kind, message, error })) if !error.is_empty() => {
+            return Err(Error::Rejected(Rejection { kind, message, error }));
+        }
+        Some(v1::end::Outcome::Defect(v1::Defect { kind, message, .. })) => {
             Outcome::Defect(Defect { kind, message })
         }
         None => return Err(Error::Protocol("an end without an outcome".to_owned())),
@@ -255,6 +267,14 @@ mod tests {
             };
             let Kind::End(read) = over_the_wire(&end(7, outcome.clone())) else { panic!("another frame") };
             prop_assert_eq!(read_end(read).unwrap(), outcome);
+        }
+
+        #[test]
+        fn a_rejection_survives_the_wire(kind: String, message: String, error in proptest::collection::vec(any::<u8>(), 1..64)) {
+            let sent = Rejection { kind, message, error: error.into() };
+            let Kind::End(read) = over_the_wire(&rejection(7, sent.clone())) else { panic!("another frame") };
+            let Err(Error::Rejected(read)) = read_end(read) else { panic!("another error") };
+            prop_assert_eq!(read, sent);
         }
 
         #[test]

@@ -42,9 +42,20 @@ impl World {
     }
 
     pub async fn start_with(&self, name: &str, set: impl FnOnce(&mut Options)) -> Runner {
+        self.start_in_groups(name, &[GroupName::default()], set).await
+    }
+
+    /// Starts a runner with a database that has these shard groups.
+    pub async fn start_in_groups(
+        &self,
+        name: &str,
+        groups: &[GroupName],
+        set: impl FnOnce(&mut Options),
+    ) -> Runner {
         let leases = self.leases.connect();
         let metrics = Registry::new();
-        let node = start_in(&metrics, name, &self.database.url, Arc::new(leases.clone()), set).await;
+        let connected = Arc::new(leases.clone());
+        let node = start_in_groups(&metrics, name, &self.database.url, connected, groups, set).await;
         Runner { node, leases, metrics }
     }
 }
@@ -62,11 +73,22 @@ pub async fn start_in(
     leases: Arc<dyn Leases>,
     set: impl FnOnce(&mut Options),
 ) -> Node {
+    start_in_groups(metrics, name, url, leases, &[GroupName::default()], set).await
+}
+
+async fn start_in_groups(
+    metrics: &Registry,
+    name: &str,
+    url: &str,
+    leases: Arc<dyn Leases>,
+    groups: &[GroupName],
+    set: impl FnOnce(&mut Options),
+) -> Node {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = Address::new(&listener.local_addr().unwrap().to_string()).unwrap();
     let health = Health::new();
     let store = PostgresStore::open(postgres::Options {
-        groups: vec![(GroupName::default(), SHARDS)],
+        groups: groups.iter().map(|group| (group.clone(), SHARDS)).collect(),
         connections: 3,
         metrics: Some(store::Metrics::new(metrics).unwrap()),
         health: health.clone(),

@@ -78,6 +78,7 @@ impl Inner {
         request: Request,
     ) -> Result<(oneshot::Receiver<Answer>, Hold), Box<Request>> {
         let (caller, want, resent) = (request.caller, request.want, request.resent);
+        let group = request.group.clone();
         // Taken off for a handler here, and not for whoever is asked instead.
         let key = request.envelope.key;
         let derived =
@@ -95,7 +96,7 @@ impl Inner {
                 let mut envelope = message.envelope;
                 envelope.key = key;
                 envelope.headers.extend(derived.map(|value| (chain::DERIVED.to_owned(), value)));
-                Err(Box::new(Request { envelope, caller, want, resent }))
+                Err(Box::new(Request { envelope, caller, want, resent, group }))
             }
         }
     }
@@ -134,10 +135,7 @@ impl Inner {
             });
         }
         stream::check(request, method)?;
-        // A key that was made for an entity's call is for methods that have use for it.
-        let derived = request.caller == Caller::Inside && envelope.headers.contains_key(chain::DERIVED);
-        let wants_store = envelope.deliver_at.is_some() || (envelope.key.is_some() && !derived);
-        if method.delivery == Delivery::Volatile && wants_store {
+        if method.delivery == Delivery::Volatile && request.wants_storage() {
             return Err(Error::NotPersisted {
                 entity_type: entity_type.clone(),
                 method: envelope.method.clone(),
@@ -171,7 +169,7 @@ impl Inner {
             Ok(seq) => seq,
             Err(error) => return Err(Box::new(Refused { error: error.into(), request })),
         };
-        let Request { envelope, caller, want, resent } = request;
+        let Request { envelope, caller, want, resent, group } = request;
         let mut message = Message { envelope, group: kind.definition().group.clone(), seq, resent };
         message.envelope.persisted = persisted;
         if !persisted {
@@ -186,7 +184,7 @@ impl Inner {
             if shard.is_deadlock(&chain, kind, &message) {
                 let envelope = message.envelope;
                 let error = Error::Deadlock { address: envelope.address.clone(), chain: Box::new(chain) };
-                let request = Request { envelope, caller, want, resent };
+                let request = Request { envelope, caller, want, resent, group };
                 return Err(Box::new(Refused { error, request }));
             }
         }
