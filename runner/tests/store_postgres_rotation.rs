@@ -1,5 +1,9 @@
-//! The password of the database changes while runners run.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! Connections to the database: the password changes while runners run, and time limits.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows a test function, but not what serves it")]
+
+#[path = "store_postgres_rotation/limits.rs"]
+mod limits;
+mod store_postgres_rig;
 
 use cleat_runner::shard::{Epoch, Fence, GroupName, Instance, ShardId};
 use cleat_runner::store::Store;

@@ -11,8 +11,8 @@ use super::{Secret, Token};
 use crate::cluster::Upkeep;
 use crate::entity::{self, Concurrency};
 use crate::lease::{Name, Timing};
-use crate::shard::{GroupName, Member, ShardMap};
-use crate::store::Retention;
+use crate::shard::{GroupName, Instance, Member, ShardMap};
+use crate::store::{Retention, postgres};
 use crate::trace::Endpoint;
 use crate::transport::Address;
 use crate::workflow;
@@ -89,6 +89,10 @@ pub struct Settings {
     pub longest_history: u32,
     /// When what has ended is deleted.
     pub upkeep: Upkeep,
+    /// How long a user's transaction may be idle.
+    pub transaction_idle: Duration,
+    /// How long a user's transaction may take.
+    pub transaction_timeout: Duration,
 }
 
 impl Settings {
@@ -140,6 +144,7 @@ impl Settings {
             value: format!("{renewal:?}"),
             why: error.to_string(),
         })?;
+        let usual_store = postgres::Options::new("", Instance::new(""));
         let address = env.read("CLEAT_ADDRESS", address)?;
         let listens = |variable| env.text(variable).map(|text: String| listen(text, address.as_ref()));
         Ok(Self {
@@ -169,6 +174,9 @@ impl Settings {
             longest_history: env
                 .number("CLEAT_WORKFLOW_LONGEST_HISTORY", workflow::Options::default().longest_history)?,
             upkeep: Upkeep { retention: env.retention()?, ..Upkeep::default() },
+            transaction_idle: env
+                .duration("CLEAT_TRANSACTION_IDLE_TIMEOUT", usual_store.transaction_idle)?,
+            transaction_timeout: env.duration("CLEAT_TRANSACTION_TIMEOUT", usual_store.transaction_timeout)?,
         })
     }
 }

@@ -241,7 +241,17 @@ async fn open(
             let current = url.current();
             let usual = postgres::Options::new(&*current, instance);
             let progress = Some(progress);
-            let options = postgres::Options { groups, cluster, adopts, metrics, health, progress, ..usual };
+            let options = postgres::Options {
+                groups,
+                cluster,
+                adopts,
+                metrics,
+                health,
+                progress,
+                transaction_idle: settings.transaction_idle,
+                transaction_timeout: settings.transaction_timeout,
+                ..usual
+            };
             let store = PostgresStore::open(options).await?;
             let store = Arc::new(store);
             let (followed, url) = (Arc::clone(&store), url.clone());

@@ -115,6 +115,12 @@ pub(super) enum Spoilt {
         "the transaction was ended by one of its own statements: leave COMMIT and ROLLBACK to the runtime"
     )]
     Ended,
+    #[error(
+        "the transaction was idle for longer than {limit:?}, and the database ended it: do not wait for anything else in it, or raise {setting}"
+    )]
+    Idle { setting: &'static str, limit: std::time::Duration },
+    #[error("the transaction took longer than {limit:?}: do less in one transaction, or raise {setting}")]
+    Overdue { setting: &'static str, limit: std::time::Duration },
     #[error("a statement of this transaction failed, and the database does not commit what came before it")]
     Failed(#[source] sqlx::Error),
 }

@@ -9,6 +9,7 @@ mod executions;
 mod fences;
 mod groups;
 mod holds;
+mod limits;
 mod listen;
 mod lone;
 mod migrate;
@@ -75,6 +76,11 @@ pub struct Options {
     pub transactions: u32,
     /// How long a transaction waits for a connection of that pool.
     pub transaction_wait: Duration,
+    /// How long a user's transaction may be open without a statement. The server ends it then.
+    pub transaction_idle: Duration,
+    /// How long a user's transaction may take, and each of its statements. A statement may take at least twice `patience`, so that
+    /// no commit is canceled for which somebody still waits.
+    pub transaction_timeout: Duration,
     /// How long a write goes on trying while the database is in trouble.
     pub patience: Duration,
     /// Where measurements go.
@@ -98,6 +104,8 @@ impl Options {
             connections: 8,
             transactions: 20,
             transaction_wait: Duration::from_secs(10),
+            transaction_idle: Duration::from_secs(60),
+            transaction_timeout: Duration::from_secs(300),
             patience: Duration::from_secs(30),
             metrics: None,
             health: Health::default(),

@@ -16,9 +16,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::connect::{Meaning, Target, unavailable};
+use super::limits::Limits;
 use super::patience::{Patience, silence};
 use super::{Options, RETURN};
 use crate::store::Error;
+use crate::store::transaction::Spoilt;
 
 /// Removes what a transaction's user may have left behind that the next one must not find: cursors, a role, settings, and tables that hide
 /// others of their name. Then [`RELEASE`].
@@ -48,6 +50,7 @@ pub(super) struct Sessions {
 /// Where connections are while nobody uses them.
 struct Home {
     target: Target,
+    limits: Limits,
     idle: Mutex<Idle>,
     closed: AtomicBool,
 }
@@ -151,6 +154,7 @@ pub(super) enum Finished {
 /// A connection with a transaction on it. If it is dropped, that is taken back.
 pub(super) struct Session {
     live: Option<Live>,
+    begun: Instant,
     home: Arc<Home>,
     // Given back last.
     place: Option<OwnedSemaphorePermit>,
@@ -158,7 +162,12 @@ pub(super) struct Session {
 
 impl Sessions {
     pub(super) fn new(target: &Target, options: &Options) -> Self {
-        let home = Home { target: target.clone(), idle: Mutex::default(), closed: AtomicBool::new(false) };
+        let home = Home {
+            target: target.clone(),
+            limits: Limits::new(options),
+            idle: Mutex::default(),
+            closed: AtomicBool::new(false),
+        };
         let home = Arc::new(home);
         let watched = Arc::downgrade(&home);
         let reaper = async move {
@@ -184,7 +193,12 @@ impl Sessions {
         let place = self.place().await?;
         let begin = async || self.home.begin(asked).await.map_err(unavailable);
         let live = Patience::new(self.patience).through(begin).await?;
-        Ok(Session { live: Some(live), home: Arc::clone(&self.home), place: Some(place) })
+        Ok(Session {
+            live: Some(live),
+            begun: Instant::now(),
+            home: Arc::clone(&self.home),
+            place: Some(place),
+        })
     }
 
     async fn place(&self) -> Result<OwnedSemaphorePermit, Error> {
@@ -242,7 +256,7 @@ impl Home {
         let spare = self.idle().spare.pop();
         let mut live = match spare {
             Some(live) => live,
-            None => Live::open(&self.target).await?,
+            None => Live::open(&self.target, &self.limits).await?,
         };
         let begun = live.begin(asked).await;
         if begun.is_err() {
@@ -282,8 +296,9 @@ impl Drop for Counted<'_> {
 }
 
 impl Live {
-    async fn open(target: &Target) -> Result<Self, sqlx::Error> {
-        let mut connection = target.connect("transactions").await?;
+    async fn open(target: &Target, limits: &Limits) -> Result<Self, sqlx::Error> {
+        let mut connection =
+            PgConnection::connect_with(&limits.apply(target.options("transactions"))).await?;
         let mut transaction = connection.begin().await?;
         let (level, pid, since): (String, i32, String) = sqlx::query_as(
             "SELECT CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
@@ -353,7 +368,20 @@ struct End {
 }
 
 impl Session {
+    /// Why the transaction has taken too long, if it has.
+    pub(super) fn overdue(&self) -> Option<Spoilt> {
+        self.home.limits.overdue(self.begun.elapsed())
+    }
+
+    /// Whether an error says that the server ended the transaction because of a limit.
+    pub(super) fn limit_of(&self, error: &sqlx::Error) -> Option<Spoilt> {
+        self.home.limits.exceeded(error)
+    }
+
     pub(super) fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
+        if let Some(overdue) = self.overdue() {
+            return Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, overdue)));
+        }
         // There is one until the transaction ends, and this with it.
         self.live.as_mut().map(|live| &mut live.connection).ok_or(sqlx::Error::PoolClosed)
     }

@@ -71,6 +71,10 @@ impl Transaction {
 
     /// The fence and the write in one statement, then COMMIT. The lock that a claim waits for is held from one to the other.
     pub(in crate::store) async fn commit(mut self, write: Write) -> Result<Committed, Error> {
+        if let Some(overdue) = self.session.overdue() {
+            self.rollback().await;
+            return Err(overdue.into());
+        }
         let limit = Patience::new(self.door.patience).attempt;
         let door = Arc::clone(&self.door);
         if let Some(entry) = Entry::only(&write, &door.groups)
@@ -112,6 +116,9 @@ impl Transaction {
 
     /// The write was not done, and COMMIT was never sent: all is taken back.
     async fn refused(mut self, write: &Write, error: sqlx::Error) -> Result<Committed, Error> {
+        if let Some(limit) = self.session.limit_of(&error) {
+            return Err(limit.into());
+        }
         match Meaning::of(&error) {
             Meaning::Mismatch => {
                 // In a transaction that has failed nothing can be asked any more; in one that was ended before, it can.
