@@ -29,9 +29,10 @@ impl Replication {
     /// # Errors
     /// As [`Server::start`], and when `pg_basebackup` fails.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let primary = Server::start(options).await?;
-        let (synchronous, asynchronous) =
-            tokio::try_join!(primary.standby("synchronous"), primary.standby("asynchronous"))?;
+        // A standby that was away finds all that it missed.
+        let primary = Server::start(options.set("wal_keep_size", "1GB")).await?;
+        let synchronous = primary.standby("synchronous").await?;
+        let asynchronous = primary.standby("asynchronous").await?;
         primary.configure("synchronous_standby_names", "synchronous").await?;
         let mut connection = PgConnection::connect(&primary.url("postgres")).await?;
         let sync = "SELECT EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync')";
