@@ -88,7 +88,7 @@ async fn a_claim_ends_a_transaction_whose_process_is_stopped_between_its_write_a
     let mut child = Process::spawn("committer").unwrap();
     child.send(&url).await.unwrap();
     assert_eq!(child.receive::<bool>().await.unwrap(), Some(true));
-    until(&url, "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COMMIT;%' AND wait_event = 'advisory')").await;
+    until(&url, "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%COMMIT;%' AND application_name LIKE 'cleat%' AND wait_event = 'advisory')").await;
     child.pause().await.unwrap();
     let new = open(&url, "new").await;
     let begun = Instant::now();

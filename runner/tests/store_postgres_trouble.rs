@@ -1,6 +1,8 @@
 //! What becomes of writes while the database is restarted, killed, cut off, silent or full.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "clippy knows a test function, but not what serves it")]
 
+#[path = "store_postgres_trouble/replication.rs"]
+mod replication;
 mod store_postgres_rig;
 
 use std::sync::Arc;
@@ -311,7 +313,7 @@ async fn a_server_that_is_gone_for_too_long_is_unavailable_and_one_that_falls_si
     let mut server = Server::start(Options::default()).await.unwrap();
     let url = server.database().await.unwrap().url;
     let mut options = options(&url, "one");
-    options.patience = Duration::from_millis(900);
+    options.patience = Duration::from_secs(3);
     let store = PostgresStore::open(options).await.unwrap();
     claim(&store, 1, 1).await;
     let counter = entity(1, 0);

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnection, PgPool};
+use sqlx::postgres::PgConnection;
 use sqlx::{Acquire, Row};
 
-use super::connect::{Target, lock_of};
+use super::barrier;
+use super::connect::{Target, lock_of, unavailable};
 use super::fences::Fences;
 use super::groups::Groups;
+use super::notices;
 use crate::shard::Fence;
 use crate::store::Error;
 
@@ -17,9 +19,28 @@ use crate::store::Error;
 /// Batches take milliseconds and hold the lock for one statement, so a longer wait means that its process is stopped or cut off.
 const PATIENCE: &str = "200ms";
 
+/// Raises the epochs, waits out the former owners, and comes back when all that they committed is on the synchronous standbys.
+/// Says for each fence whether it is ours now.
+///
+/// May be done again: who raised an epoch has it, and what is not settled is noted.
+pub(super) async fn take(
+    connection: &mut PgConnection,
+    target: &Target,
+    groups: &Groups,
+    fences: &[Fence],
+) -> Result<Vec<bool>, Error> {
+    let won = raise(connection, target, groups, fences).await?;
+    // Last, because former owners can commit until they are waited out. Also where there was none: another claim of ours may have
+    // waited for them, and its own wait for the standbys may have been canceled.
+    if !settle(connection, target).await? {
+        barrier::pass(connection).await.map_err(unavailable)?;
+    }
+    Ok(won)
+}
+
 /// Raises the epochs. Says for each fence whether it is ours now.
-pub(super) async fn raise(
-    pool: &PgPool,
+async fn raise(
+    connection: &mut PgConnection,
     target: &Target,
     groups: &Groups,
     fences: &[Fence],
@@ -44,12 +65,12 @@ pub(super) async fn raise(
     .bind(columns.shards)
     .bind(columns.generations)
     .bind(columns.epochs)
-    .fetch_all(pool)
+    .fetch_all(connection)
     .await
-    .map_err(super::connect::unavailable)?;
+    .map_err(unavailable)?;
     let mut won = vec![false; fences.len()];
     for row in rows {
-        let number: i64 = row.try_get(0).map_err(super::connect::unavailable)?;
+        let number: i64 = row.try_get(0).map_err(unavailable)?;
         let place = usize::try_from(number - 1).unwrap_or(usize::MAX);
         if let Some(won) = won.get_mut(place) {
             *won = true;
@@ -58,27 +79,27 @@ pub(super) async fn raise(
     Ok(won)
 }
 
-/// Waits until nothing that an earlier owner of our shards has in flight can be committed any more.
-pub(super) async fn settle(pool: &PgPool, target: &Target) -> Result<(), Error> {
+/// Waits until nothing that an earlier owner of our shards has in flight can be committed any more. Says whether it has noted that in a
+/// commit for which the standbys were waited.
+async fn settle(connection: &mut PgConnection, target: &Target) -> Result<bool, Error> {
     let me = target.identity.instance.as_str();
     let earlier: BTreeSet<String> = sqlx::query_scalar(
         "SELECT DISTINCT unnest(unsettled) FROM cleat.shards WHERE instance = $1 AND unsettled <> '{}'",
     )
     .bind(me)
-    .fetch_all(pool)
+    .fetch_all(&mut *connection)
     .await
-    .map_err(super::connect::unavailable)?
+    .map_err(unavailable)?
     .into_iter()
     .collect();
     if earlier.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
-    let mut connection = pool.acquire().await.map_err(super::connect::unavailable)?;
     for instance in &earlier {
-        wait_out(&mut connection, instance, instance != me).await.map_err(super::connect::unavailable)?;
+        wait_out(connection, instance, instance != me).await.map_err(unavailable)?;
     }
     // In the order in which claims lock, so that the two cannot wait for each other. Only those that were waited out: a claim of ours that runs beside this one may have added others.
-    sqlx::query(
+    let note = sqlx::query(
         "WITH mine AS (SELECT grp, shard FROM cleat.shards WHERE instance = $1 AND unsettled && $2::text[]
            ORDER BY grp, shard FOR UPDATE)
          UPDATE cleat.shards s SET unsettled = ARRAY(SELECT unnest(s.unsettled) EXCEPT SELECT unnest($2::text[]))
@@ -86,16 +107,16 @@ pub(super) async fn settle(pool: &PgPool, target: &Target) -> Result<(), Error> 
     )
     .bind(me)
     .bind(earlier.into_iter().collect::<Vec<_>>())
-    .execute(&mut *connection)
-    .await
-    .map_err(super::connect::unavailable)?;
-    Ok(())
+    .execute(connection);
+    let (noted, warning) = notices::watch(note).await;
+    Ok(noted.map_err(unavailable)?.rows_affected() > 0 && warning.is_none())
 }
 
 /// Takes an instance's lock once: every batch that it began before holds the lock, and every later one finds itself fenced.
 ///
 /// Our own process is not stopped as long as it asks, so its batches are only waited for.
 async fn wait_out(connection: &mut PgConnection, instance: &str, stranger: bool) -> Result<(), sqlx::Error> {
+    let mut spared = false;
     loop {
         let mut transaction = connection.begin().await?;
         sqlx::query("SELECT set_config('lock_timeout', $1, true)")
@@ -109,9 +130,9 @@ async fn wait_out(connection: &mut PgConnection, instance: &str, stranger: bool)
         match locked {
             Ok(_) => return transaction.commit().await,
             Err(error) if is_lock_timeout(&error) => {
-                drop(transaction);
+                transaction.rollback().await?;
                 if stranger {
-                    terminate(connection, instance).await?;
+                    terminate(connection, instance, &mut spared).await?;
                 }
             }
             Err(error) => return Err(error),
@@ -125,17 +146,36 @@ fn is_lock_timeout(error: &sqlx::Error) -> bool {
 
 /// Ends the connections that hold an instance's lock for too long. Whatever else that instance does goes on: it may own
 /// other shards, and be well.
-async fn terminate(connection: &mut PgConnection, instance: &str) -> Result<(), sqlx::Error> {
-    let ended: i64 = sqlx::query_scalar(
-        "SELECT count(pg_terminate_backend(l.pid)) FROM pg_locks l
+///
+/// Those whose commits wait for a standby are spared, because termination would make the commits visible without the standby.
+async fn terminate(
+    connection: &mut PgConnection,
+    instance: &str,
+    spared: &mut bool,
+) -> Result<(), sqlx::Error> {
+    let ended: Vec<bool> = sqlx::query_scalar(
+        "SELECT CASE WHEN a.wait_event = 'SyncRep' THEN false ELSE pg_terminate_backend(l.pid) END
+         FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
            AND l.classid::bigint = ($1 >> 32) & 4294967295 AND l.objid::bigint = $1 & 4294967295",
     )
     .bind(lock_of(instance))
-    .fetch_one(&mut *connection)
+    .fetch_all(&mut *connection)
     .await?;
-    tracing::warn!(instance, ended, "ended the connections of an owner that is stuck in a transaction");
+    let waiting = ended.iter().filter(|ended| !**ended).count();
+    let ended = ended.len() - waiting;
+    if ended > 0 {
+        tracing::warn!(instance, ended, "ended the connections of an owner that is stuck in a transaction");
+    }
+    if waiting > 0 && !std::mem::replace(spared, true) {
+        tracing::warn!(
+            event = "claim_waits_for_standby",
+            instance,
+            waiting,
+            "a claim waits for commits of the former owner, which wait for a synchronous standby"
+        );
+    }
     // The server ends a backend on its own time and tells nobody; the lock is what we wait for.
     tokio::time::sleep(Duration::from_millis(5)).await;
     Ok(())

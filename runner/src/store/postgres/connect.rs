@@ -2,12 +2,12 @@
 
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError};
 use sqlx::{ConnectOptions, Connection};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::backend::Pauses;
 use crate::shard::Instance;
 use crate::store::Error;
 
@@ -69,39 +69,57 @@ impl Target {
     }
 
     /// A connection for a part of which there may be only one: ends what an earlier connection of that part still does on the
-    /// server, so that whatever it had in flight is decided.
+    /// server, so that whatever it had in flight is decided. An earlier one that waits for a standby is waited for, because termination
+    /// would make its commit visible without the standby.
     /// Also says which transactions are still to come.
+    ///
+    /// # Caveats
+    /// The earlier one may begin to wait in the moment between the look and the signal, so what it committed counts only behind a
+    /// [barrier](super::barrier).
     pub(super) async fn succeed(&self, part: &str) -> Result<(PgConnection, Transaction), sqlx::Error> {
         let mut connection = self.connect(part).await?;
         let name = self.identity.connection(part);
+        let mut pauses = Pauses::default();
         loop {
-            let ended: Vec<bool> = sqlx::query_scalar(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            let earlier: Vec<bool> = sqlx::query_scalar(
+                "SELECT CASE WHEN wait_event = 'SyncRep' THEN false ELSE pg_terminate_backend(pid) END FROM pg_stat_activity
                  WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
             )
             .bind(&name)
             .fetch_all(&mut connection)
             .await?;
-            if ended.is_empty() {
-                // Nothing acknowledged may be lost, whatever the database's default is. And a batch's statement takes longer to
-                // plan than to run, while its best plan never depends on the values: it looks every row up. A planner that has seen
-                // the table of open messages nearly empty would rather read the whole of it, with all that has ended since.
-                let (_, _, _, next): (String, String, String, i64) = sqlx::query_as(
-                    "SELECT set_config('plan_cache_mode', 'force_generic_plan', false),
-                       set_config('enable_seqscan', 'off', false),
-                       set_config('synchronous_commit',
-                         CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
-                         false),
-                       pg_snapshot_xmax(pg_current_snapshot())::text::bigint",
-                )
-                .fetch_one(&mut connection)
-                .await?;
-                return Ok((connection, Transaction(next)));
+            if earlier.is_empty() {
+                break;
             }
-            // The server ends a backend on its own time and tells nobody.
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            pauses.pause().await;
         }
+        durable(&mut connection).await?;
+        // A batch's statement takes longer to plan than to run, while its best plan never depends on the values: it looks every row up. A
+        // planner that has seen the table of open messages nearly empty would rather read the whole of it, with all that has ended since.
+        // And nobody but us decides how long a statement may take. Not every version of the server has all of these limits.
+        let (_, _, _, next): (String, String, i64, i64) = sqlx::query_as(
+            "SELECT set_config('plan_cache_mode', 'force_generic_plan', false),
+               set_config('enable_seqscan', 'off', false),
+               (SELECT count(set_config(name, '0', false)) FROM pg_settings
+                 WHERE name IN ('statement_timeout', 'transaction_timeout', 'idle_session_timeout')),
+               pg_snapshot_xmax(pg_current_snapshot())::text::bigint",
+        )
+        .fetch_one(&mut connection)
+        .await?;
+        Ok((connection, Transaction(next)))
     }
+}
+
+/// Makes the commits of a connection wait until they are safe, whatever role, database and URL say: `off`, `local` and `remote_write`
+/// acknowledge what can be lost. Also makes the server say when it stops waiting.
+pub(super) async fn durable(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "SELECT set_config('client_min_messages', 'warning', false), set_config('synchronous_commit',
+           CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)",
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 fn parse(url: &str) -> Result<PgConnectOptions, Error> {

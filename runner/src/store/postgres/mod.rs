@@ -1,10 +1,13 @@
 //! The store on PostgreSQL.
 
+mod backend;
+mod barrier;
 mod batch;
 mod claim;
 mod columns;
 mod connect;
 mod diagnosis;
+mod exclusive;
 mod executions;
 mod fences;
 mod groups;
@@ -13,6 +16,7 @@ mod limits;
 mod listen;
 mod lone;
 mod migrate;
+mod notices;
 mod patience;
 mod reads;
 mod retain;
@@ -36,6 +40,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::connect::{Identity, Target, unavailable};
+use self::exclusive::Exclusive;
 use self::groups::Groups;
 use self::patience::{Patience, silence};
 use self::states::States;
@@ -68,7 +73,7 @@ pub struct Options {
     pub groups: Vec<(GroupName, u16)>,
     /// How group commit is tuned.
     pub lanes: LaneOptions,
-    /// The most connections for reads and claims. Group commit has one more for each lane, waking one.
+    /// The most connections for reads. Group commit has one more for each lane, claims and waking have one each.
     pub connections: u32,
     /// The most transactions of users at once. Each has a connection of its own, which is opened when it is first needed and closed
     /// when it was not for ten minutes. Those that commit at the same time share a flush of the log, so more are faster, up to
@@ -101,7 +106,7 @@ impl Options {
             adopts: None,
             groups: vec![(GroupName::default(), ShardMap::DEFAULT_SHARDS)],
             lanes: LaneOptions::default(),
-            connections: 8,
+            connections: 7,
             transactions: 20,
             transaction_wait: Duration::from_secs(10),
             transaction_idle: Duration::from_secs(60),
@@ -123,6 +128,7 @@ pub struct PostgresStore {
     /// Whose database it was when it was opened.
     cluster: Option<String>,
     pool: PgPool,
+    claims: Exclusive,
     states: Arc<States>,
     groups: Arc<Groups>,
     maps: Vec<ShardMap>,
@@ -146,6 +152,7 @@ impl PostgresStore {
             // Tested when it comes back instead, and in vain for a while only: one that the network has swallowed would keep its
             // place in the pool for as long as the system retries.
             .test_before_acquire(false)
+            .after_connect(|connection, _| Box::pin(connect::durable(connection)))
             .after_release(|connection, _| {
                 Box::pin(async move {
                     let ping = tokio::time::timeout(RETURN, connection.ping()).await;
@@ -171,10 +178,12 @@ impl PostgresStore {
         let listener = supervisor.spawn("wake listener", &CancellationToken::new(), listening_task);
         let (cluster, patience) = (options.cluster, options.patience);
         let states = States::new(pool.clone(), patience);
+        let claims = Exclusive::new(&target, "claims");
         let store = Self {
             target,
             cluster,
             pool,
+            claims,
             states,
             groups,
             maps,
@@ -238,10 +247,13 @@ impl Store for PostgresStore {
     }
 
     async fn claim(&self, fences: &[Fence]) -> Result<Vec<Result<(), Error>>, Error> {
-        // Both may be done again: who raised an epoch has it, and what is not settled is noted.
-        let won =
-            self.patiently().through(|| claim::raise(&self.pool, &self.target, &self.groups, fences)).await?;
-        self.patiently().through(|| claim::settle(&self.pool, &self.target)).await?;
+        let claim = async || {
+            let mut connection = self.claims.connect().await.map_err(unavailable)?;
+            let won = claim::take(&mut connection, &self.target, &self.groups, fences).await?;
+            connection.keep();
+            Ok(won)
+        };
+        let won = self.patiently().through(claim).await?;
         let verdict = |(fence, won): (&Fence, bool)| {
             if won { Ok(()) } else { Err(Error::Fenced { shard: fence.shard.clone() }) }
         };

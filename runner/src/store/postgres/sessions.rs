@@ -15,8 +15,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::backend::{Backend, Lost};
+use super::barrier;
 use super::connect::{Meaning, Target, unavailable};
 use super::limits::Limits;
+use super::notices;
 use super::patience::{Patience, silence};
 use super::{Options, RETURN};
 use crate::store::Error;
@@ -90,11 +93,16 @@ struct Texts {
 }
 
 impl Texts {
+    /// How many statements go before COMMIT.
+    const BEFORE_COMMIT: usize = 2;
+
     fn new(synchronous_commit: &str) -> Self {
         // The mark tells the last statement that the transaction is still the one that was begun here.
         let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
-        let mark = format!(
-            "SET LOCAL cleat.transaction = 'open'; SET LOCAL synchronous_commit = '{synchronous_commit}'"
+        let mark = "SET LOCAL cleat.transaction = 'open'";
+        // Whatever the user set: the commit waits for the standbys, and the server says when it stops waiting.
+        let commit = format!(
+            "SET LOCAL synchronous_commit = '{synchronous_commit}'; SET LOCAL client_min_messages = 'warning'; COMMIT"
         );
         // Whatever needs a snapshot keeps the user from raising the isolation level, under which the fence would be seen as it was long
         // ago; this does, and costs no plan. Where it is tidied up within the transaction, the last part of that does.
@@ -102,10 +110,10 @@ impl Texts {
         // What is reset within a transaction comes back if that is taken back, and is reset once more then.
         let next = format!("{begin}; {TIDY}; {mark}; {RELEASE}");
         Self {
-            commit: format!("COMMIT; {TIDY}; {RELEASE}").into(),
-            then_commit: format!("; COMMIT; {TIDY}; {RELEASE}"),
-            then_chain: format!("; COMMIT; {next}"),
-            chain: format!("COMMIT; {next}").into(),
+            then_commit: format!("; {commit}; {TIDY}; {RELEASE}"),
+            then_chain: format!("; {commit}; {next}"),
+            commit: format!("{commit}; {TIDY}; {RELEASE}").into(),
+            chain: format!("{commit}; {next}").into(),
             rollback: format!("ROLLBACK; {TIDY}; {RELEASE}").into(),
             anew: format!("ROLLBACK; {next}").into(),
             begin: fresh.into(),
@@ -113,42 +121,16 @@ impl Texts {
     }
 }
 
-/// A connection as the server knows it: by its process, and when that began.
-#[derive(Debug, Clone)]
-pub(super) struct Backend {
-    pid: i32,
-    since: String,
-}
-
-impl Backend {
-    /// Ends it, and waits until it has: whatever it had in flight is decided then.
-    pub(super) async fn end(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        loop {
-            let ended = sqlx::query(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2",
-            )
-            .bind(self.pid)
-            .bind(&self.since)
-            .fetch_optional(&mut *connection)
-            .await?;
-            if ended.is_none() {
-                return Ok(());
-            }
-            // The server ends a backend on its own time and tells nobody.
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-}
-
-/// What became of a transaction whose last statement and COMMIT were one message.
+/// What became of a transaction.
 pub(super) enum Finished {
     Committed,
-    /// The statement failed, so COMMIT was not executed. The connection is as the statement left it.
+    /// The statement that came with COMMIT failed, so COMMIT was not executed. The connection is as the statement left it.
     Refused(Session, sqlx::Error),
     /// COMMIT itself failed.
     RolledBack(sqlx::Error),
-    /// The connection broke before the answer. It may have been committed, or will be as long as the server has it.
-    Unknown(Backend, sqlx::Error),
+    /// The connection broke before the answer, or the server did not wait for its standbys. It may have been committed, or will be as
+    /// long as the server has it.
+    Unknown(Lost, sqlx::Error),
 }
 
 /// A connection with a transaction on it. If it is dropped, that is taken back.
@@ -301,7 +283,7 @@ impl Live {
             PgConnection::connect_with(&limits.apply(target.options("transactions"))).await?;
         let mut transaction = connection.begin().await?;
         let (level, pid, since): (String, i32, String) = sqlx::query_as(
-            "SELECT CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
+            "SELECT CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END,
                pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()",
         )
         .fetch_one(&mut *transaction)
@@ -335,7 +317,7 @@ impl Live {
     /// the connection is not fit for anybody else.
     async fn end(&mut self, how: impl SqlSafeStr + Send, after: usize, limit: Duration) -> End {
         let (mut answered, mut failed) = (0, None);
-        let tidied = tokio::time::timeout(limit, async {
+        let tidied = notices::watch(tokio::time::timeout(limit, async {
             let mut answers = sqlx::raw_sql(how).fetch_many(&mut self.connection);
             while let Some(answer) = answers.try_next().await.transpose() {
                 match answer {
@@ -349,12 +331,25 @@ impl Live {
                 }
             }
             true
-        });
-        let fit = tidied.await.unwrap_or(false);
+        }));
+        let (tidied, warning) = tidied.await;
+        let fit = tidied.unwrap_or(false);
         if answered > after {
-            return End { ended: Ok(()), before: false, fit };
+            return End { ended: Ok(()), before: false, fit, warning };
         }
-        End { ended: Err(failed.unwrap_or_else(silence)), before: answered < after, fit: false }
+        End { ended: Err(failed.unwrap_or_else(silence)), before: answered < after, fit: false, warning }
+    }
+
+    /// Finds out whether the standbys have a transaction that the server committed with a warning. Whatever was begun after it is
+    /// taken back.
+    async fn confirm(&mut self, warning: String, begun: bool, limit: Duration) -> Result<(), sqlx::Error> {
+        if begun {
+            let text = AssertSqlSafe(Arc::clone(&self.texts.rollback));
+            self.end(text, 0, limit).await.ended?;
+        }
+        let confirmed =
+            tokio::time::timeout(limit, barrier::confirm(Some(warning), &mut self.connection)).await;
+        confirmed.unwrap_or_else(|_| Err(silence()))
     }
 }
 
@@ -365,6 +360,8 @@ struct End {
     before: bool,
     /// Whether the connection is fit for the next.
     fit: bool,
+    /// What the server warned of meanwhile.
+    warning: Option<String>,
 }
 
 impl Session {
@@ -386,38 +383,57 @@ impl Session {
         self.live.as_mut().map(|live| &mut live.connection).ok_or(sqlx::Error::PoolClosed)
     }
 
-    /// COMMIT. Whoever gets another error than the database's does not know what became of the transaction.
-    pub(super) async fn commit(mut self, limit: Duration) -> Result<(), sqlx::Error> {
-        let Some(live) = &mut self.live else { return Err(sqlx::Error::PoolClosed) };
-        let chain = self.home.chain();
-        let text = if chain.is_some() { &live.texts.chain } else { &live.texts.commit };
-        let begun = chain.as_ref().map(|_| Instant::now());
-        let End { ended, fit, .. } = live.end(AssertSqlSafe(Arc::clone(text)), 0, limit).await;
-        if fit && let Some(live) = self.live.take() {
-            self.home.take_back(live, begun);
-        }
-        ended
+    /// COMMIT.
+    pub(super) async fn commit(self, limit: Duration) -> Finished {
+        self.complete(None, limit).await
     }
 
     /// One more statement and COMMIT, in one round trip.
-    pub(super) async fn finish(mut self, statement: String, limit: Duration) -> Finished {
+    pub(super) async fn finish(self, statement: String, limit: Duration) -> Finished {
+        self.complete(Some(statement), limit).await
+    }
+
+    async fn complete(mut self, statement: Option<String>, limit: Duration) -> Finished {
         let Some(live) = &mut self.live else { return Finished::RolledBack(sqlx::Error::PoolClosed) };
-        let chain = self.home.chain();
-        let then = if chain.is_some() { &live.texts.then_chain } else { &live.texts.then_commit };
-        let text = statement + then;
+        let home = Arc::clone(&self.home);
+        let chain = home.chain();
         let begun = chain.as_ref().map(|_| Instant::now());
-        let End { ended, before, fit } = live.end(AssertSqlSafe(text), 1, limit).await;
+        let own = usize::from(statement.is_some());
+        let text: Arc<str> = match (statement, begun.is_some()) {
+            (None, false) => Arc::clone(&live.texts.commit),
+            (None, true) => Arc::clone(&live.texts.chain),
+            (Some(statement), false) => (statement + &live.texts.then_commit).into(),
+            (Some(statement), true) => (statement + &live.texts.then_chain).into(),
+        };
+        let end = live.end(AssertSqlSafe(text), own + Texts::BEFORE_COMMIT, limit).await;
+        let (ended, begun) = match (end.ended, end.warning) {
+            (Ok(()), Some(warning)) => {
+                let confirmed = if end.fit {
+                    live.confirm(warning, begun.is_some(), limit).await
+                } else {
+                    // Whether it was the commit's warning is for another connection to find out.
+                    Err(silence())
+                };
+                (confirmed, None)
+            }
+            (ended, _) => (ended, begun),
+        };
         match ended {
             Ok(()) => {
-                if fit && let Some(live) = self.live.take() {
-                    self.home.take_back(live, begun);
+                if end.fit
+                    && let Some(live) = self.live.take()
+                {
+                    home.take_back(live, begun);
                 }
                 Finished::Committed
             }
             Err(error) if Meaning::of(&error) == Meaning::Unknown => {
-                Finished::Unknown(live.backend.clone(), error)
+                let lost = Lost { backend: live.backend.clone(), place: self.place.take() };
+                // Nothing can be taken back any more: the server has it, or it is over.
+                self.live = None;
+                Finished::Unknown(lost, error)
             }
-            Err(error) if before => {
+            Err(error) if end.before => {
                 drop(chain);
                 Finished::Refused(self, error)
             }

@@ -6,15 +6,18 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnection, PgPool};
 
 use super::Options;
+use super::backend::Lost;
+use super::barrier;
 use super::batch::{Applied, Statements};
 use super::columns::Columns;
 use super::connect::{self, Meaning, Target, unavailable};
 use super::diagnosis::{self, Finding};
+use super::exclusive::{Exclusive, Held};
 use super::groups::Groups;
 use super::lone::Entry;
 use super::patience::{Patience, silence};
 use super::reads;
-use super::sessions::{Backend, Finished, Session, Sessions};
+use super::sessions::{Finished, Session, Sessions};
 use crate::store::transaction::Spoilt;
 use crate::store::{Change, Committed, Error, Write};
 
@@ -28,8 +31,10 @@ pub(super) struct Transactions {
 struct Door {
     target: Target,
     groups: Arc<Groups>,
-    /// For a look at what became of it.
+    /// For a look at what stands in its way.
     reads: PgPool,
+    /// For a look at what became of it.
+    recovery: Exclusive,
     patience: Duration,
 }
 
@@ -39,6 +44,7 @@ impl Transactions {
             target: target.clone(),
             groups: Arc::clone(groups),
             reads: reads.clone(),
+            recovery: Exclusive::new(target, "recovery"),
             patience: options.patience,
         };
         let sessions = Sessions::new(target, options);
@@ -85,7 +91,7 @@ impl Transaction {
                 Finished::Refused(session, error) => Self { session, door }.refused(&write, error).await,
                 // Such as a constraint that was deferred until now.
                 Finished::RolledBack(error) => Err(unavailable(error)),
-                Finished::Unknown(backend, error) => door.look(&entry, &backend, error).await,
+                Finished::Unknown(lost, error) => door.look(&entry, lost, error).await,
             };
         }
         let columns = Columns::of(std::slice::from_ref(&write), &self.door.groups, false)?;
@@ -100,12 +106,11 @@ impl Transaction {
             Ok(applied) => applied.transaction,
             Err(error) => return self.refused(&write, error).await,
         };
-        let session = self.session;
-        let Err(error) = session.commit(limit).await else { return Ok(Committed::Applied) };
-        match Meaning::of(&error) {
+        match self.session.commit(limit).await {
+            Finished::Committed => Ok(Committed::Applied),
             // Such as a constraint that was deferred until now.
-            Meaning::Refused | Meaning::Mismatch | Meaning::Later => Err(unavailable(error)),
-            Meaning::Unknown => door.decide(&write, transaction, error).await,
+            Finished::Refused(_, error) | Finished::RolledBack(error) => Err(unavailable(error)),
+            Finished::Unknown(lost, error) => door.decide(&write, transaction, lost, error).await,
         }
     }
 
@@ -162,22 +167,15 @@ impl Transaction {
 impl Door {
     /// The connection broke at the last entry and COMMIT: ends it on the server, too, and looks whether the entry is there. Only this owner
     /// of the shard writes it, so it is there if and only if the transaction was committed.
-    async fn look(
-        &self,
-        entry: &Entry<'_>,
-        backend: &Backend,
-        error: sqlx::Error,
-    ) -> Result<Committed, Error> {
+    async fn look(&self, entry: &Entry<'_>, lost: Lost, error: sqlx::Error) -> Result<Committed, Error> {
         let look = async || {
-            let mut connection = self.reads.acquire().await.map_err(unavailable)?;
-            backend.end(&mut connection).await.map_err(unavailable)?;
-            entry.is_there(&mut connection).await.map_err(unavailable)
+            let mut connection = self.recovery.connect().await?;
+            lost.backend.end(&mut connection).await?;
+            let there = entry.is_there(&mut connection).await?;
+            confirmed(connection, Some(there)).await
         };
-        match Patience::new(self.patience).through(look).await {
-            Ok(true) => Ok(Committed::Applied),
-            Ok(false) => Err(Error::Unavailable { source: Arc::new(error) }),
-            Err(trouble) => Err(Error::Unknown { source: Arc::new(trouble) }),
-        }
+        let found = self.find_out(look).await;
+        self.conclude(found, lost, error)
     }
 
     /// The connection broke at COMMIT: finds out what became of the transaction.
@@ -185,56 +183,83 @@ impl Door {
         &self,
         write: &Write,
         transaction: connect::Transaction,
+        lost: Lost,
         error: sqlx::Error,
     ) -> Result<Committed, Error> {
+        let look = async || {
+            let mut connection = self.recovery.connect().await?;
+            lost.backend.end(&mut connection).await?;
+            let there = fate(&mut connection, write, transaction).await?;
+            confirmed(connection, there).await
+        };
+        let found = self.find_out(look).await;
+        self.conclude(found, lost, error)
+    }
+
+    /// Looks until there is an answer, or no time left.
+    async fn find_out<F>(&self, look: impl Fn() -> F) -> Result<Option<bool>, sqlx::Error>
+    where
+        F: Future<Output = Result<Option<bool>, sqlx::Error>>,
+    {
         let mut patience = Patience::new(self.patience);
-        let broken = Arc::new(error);
         loop {
-            let look = tokio::time::timeout(patience.attempt, self.fate(write, transaction)).await;
-            let trouble = match look.unwrap_or_else(|_| Err(silence())) {
-                Ok(Some(true)) => return Ok(Committed::Applied),
-                Ok(Some(false)) => return Err(Error::Unavailable { source: broken }),
-                Ok(None) => return Err(Error::Unknown { source: broken }),
-                Err(error) => error,
-            };
-            if !patience.again(&trouble).await {
-                return Err(Error::Unknown { source: Arc::new(trouble) });
+            let found = tokio::time::timeout(patience.attempt, look()).await;
+            match found.unwrap_or_else(|_| Err(silence())) {
+                Err(error) if patience.again(&error).await => {}
+                found => return found,
             }
         }
     }
 
-    /// Whether a transaction was committed; none if that cannot be told.
-    ///
-    /// One that the server has not decided yet is ended. What it says of a committed one is compared with the rows: after a crash a
-    /// number that left no trace can be given out again.
-    async fn fate(
+    /// What the caller is told, from whether the transaction was committed; none if that cannot be told.
+    fn conclude(
         &self,
-        write: &Write,
-        transaction: connect::Transaction,
-    ) -> Result<Option<bool>, sqlx::Error> {
-        let mut connection = self.reads.acquire().await?;
-        loop {
-            // A number that is still to come was lost in a crash, together with the transaction.
-            let status: Option<String> = sqlx::query_scalar(
-                "SELECT CASE WHEN $1::text::xid8 < pg_current_xact_id() THEN pg_xact_status($1::text::xid8) ELSE 'aborted' END",
-            )
-            .bind(transaction.0.to_string())
-            .fetch_one(&mut *connection)
-            .await?;
-            match status.as_deref() {
-                Some("in progress") => {}
-                Some("aborted") => return Ok(Some(false)),
-                _ => return diagnosis::traces(&mut connection, write, transaction).await,
+        found: Result<Option<bool>, sqlx::Error>,
+        lost: Lost,
+        error: sqlx::Error,
+    ) -> Result<Committed, Error> {
+        match found {
+            Ok(Some(true)) => Ok(Committed::Applied),
+            Ok(Some(false)) => Err(Error::Unavailable { source: Arc::new(error) }),
+            Ok(None) => Err(Error::Unknown { source: Arc::new(error) }),
+            Err(trouble) => {
+                tokio::spawn(lost.hold(self.reads.clone()));
+                Err(Error::Unknown { source: Arc::new(trouble) })
             }
-            sqlx::query(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = $1::text::xid AND pid <> pg_backend_pid()",
-            )
-            .bind(transaction.short())
-            .execute(&mut *connection)
-            .await?;
-            // The server ends a backend on its own time and tells nobody.
-            tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+}
+
+/// A commit that was found counts when the synchronous standbys have it.
+async fn confirmed(mut connection: Held<'_>, committed: Option<bool>) -> Result<Option<bool>, sqlx::Error> {
+    if committed == Some(true) {
+        barrier::pass(&mut connection).await?;
+    }
+    connection.close().await;
+    Ok(committed)
+}
+
+/// Whether a transaction whose backend is gone was committed; none if that cannot be told.
+///
+/// What the server says of a committed one is compared with the rows: after a crash a number that left no trace can be given out again.
+async fn fate(
+    connection: &mut PgConnection,
+    write: &Write,
+    transaction: connect::Transaction,
+) -> Result<Option<bool>, sqlx::Error> {
+    // A number that is still to come was lost in a crash, together with the transaction.
+    let status: Option<String> = sqlx::query_scalar(
+        "SELECT CASE WHEN $1::text::xid8 < pg_current_xact_id() THEN pg_xact_status($1::text::xid8) ELSE 'aborted' END",
+    )
+    .bind(transaction.0.to_string())
+    .fetch_one(&mut *connection)
+    .await?;
+    match status.as_deref() {
+        Some("aborted") => Ok(Some(false)),
+        Some("in progress") => {
+            Err(sqlx::Error::Io(std::io::Error::other("the transaction is still in progress")))
+        }
+        _ => diagnosis::traces(connection, write, transaction).await,
     }
 }
 

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
 
+use super::barrier;
 use super::batch::{Applied, Statements};
 use super::columns::Columns;
 use super::connect::{Meaning, Target, Transaction};
 use super::diagnosis::{self, Finding};
 use super::groups::Groups;
 use super::lone::{self, Lone};
+use super::notices;
 use super::patience::{Patience, silence};
 use crate::store::lane::Commit;
 use crate::store::{Cause, Change, Committed, Error, Write};
@@ -157,7 +159,8 @@ impl Writer {
                             match Meaning::of(&error) {
                                 Meaning::Mismatch | Meaning::Refused => return Err(Trouble::Someone(error)),
                                 Meaning::Later if self.next == before => {}
-                                // Or the batch is committed, and only what to say about duplicates is missing.
+                                // Or the batch is committed, and only what to say about duplicates is missing, or the word of the
+                                // standbys.
                                 Meaning::Later | Meaning::Unknown => {
                                     trials.lost.get_or_insert(before);
                                 }
@@ -182,8 +185,11 @@ impl Writer {
         let columns = match work {
             Work::Together(columns) => columns,
             Work::Alone(lone) => {
-                if let Some(transaction) = lone.insert(&self.target.identity, connection).await? {
+                let (inserted, warning) =
+                    notices::watch(lone.insert(&self.target.identity, connection)).await;
+                if let Some(transaction) = inserted? {
                     self.next = transaction.next();
+                    barrier::confirm(warning, connection).await?;
                     return Ok(vec![Ok(Committed::Applied)]);
                 }
                 // Fenced, or there already: the other way says which.
@@ -191,8 +197,11 @@ impl Writer {
                 Box::new(columns.map_err(|error| sqlx::Error::Encode(Box::new(error)))?)
             }
         };
-        let applied = columns.execute(&mut self.statements, &self.target.identity, connection).await?;
+        let work = columns.execute(&mut self.statements, &self.target.identity, connection);
+        let (applied, warning) = notices::watch(work).await;
+        let applied = applied?;
         self.next = applied.transaction.next();
+        barrier::confirm(warning, connection).await?;
         self.answers(batch, applied, lost).await
     }
 
@@ -267,12 +276,14 @@ impl Writer {
         }
     }
 
-    /// The lane's connection. When there is a new one, all that an earlier one had in flight is decided.
+    /// The lane's connection. When there is a new one, all that an earlier one had in flight is decided, and what of it was committed is
+    /// on the synchronous standbys.
     async fn ready(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
         match &mut self.connection {
             Some(connection) => Ok(connection),
             empty => {
-                let (connection, next) = self.target.succeed(&self.lane).await?;
+                let (mut connection, next) = self.target.succeed(&self.lane).await?;
+                barrier::pass(&mut connection).await?;
                 self.next = next;
                 Ok(empty.insert(connection))
             }
