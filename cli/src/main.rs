@@ -54,6 +54,9 @@ enum Command {
     /// Look after messages that were given up.
     #[command(subcommand)]
     DeadLetters(command::dead_letters::Command),
+    /// Show or cancel persisted requests.
+    #[command(subcommand)]
+    Requests(command::requests::Command),
     /// Check what is needed, and say what to do about what is not there.
     Doctor,
     /// Print what a shell needs to complete commands: `source <(cleat completion bash)`.
@@ -89,6 +92,7 @@ async fn run(Arguments { target, output, command }: Arguments) -> Result<()> {
         Command::Runners => command::runners::run(&target, output).await,
         Command::Entities => command::entities::run(&target, output).await,
         Command::DeadLetters(command) => command::dead_letters::run(&target, &command, output).await,
+        Command::Requests(command) => command::requests::run(&target, &command, output).await,
         Command::Doctor => command::doctor::run(&target, output).await,
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "cleat", &mut std::io::stdout());

@@ -99,6 +99,13 @@ fn what_was_given_up_is_shown_replayed_and_dropped() {
     assert!(shown.contains("ask"), "{shown}");
     dev.run(&["dead-letters", "replay", &id]).unwrap();
     dev.until(Duration::from_secs(60), "it is given up again", || (!letters().is_empty()).then_some(()));
+    // All that are selected at once, with a count.
+    let none = dev.run(&["dead-letters", "replay", "--all", "--type", "nobody", "--reason", "unrelated"]);
+    assert!(none.unwrap().contains("0 dead letters"));
+    let all = dev.run(&["dead-letters", "replay", "--all", "--type", "nobody", "--reason", "NoConnection"]);
+    assert!(all.unwrap().contains("1 dead letters"));
+    dev.until(Duration::from_secs(60), "it is given up once more", || (!letters().is_empty()).then_some(()));
+    assert!(dev.run(&["requests", "show", &id]).unwrap().contains("RetriesExhausted"));
     dev.run(&["dead-letters", "drop", &id]).unwrap();
     assert!(letters().is_empty());
     assert!(dev.run(&["dead-letters", "drop", &id]).unwrap_err().contains("NoSuchDeadLetter"));

@@ -159,14 +159,14 @@ pub struct Entities {
     /// How many messages one entity handles at once; 0 for all that come.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub concurrency: i32,
-    /// After how many failed attempts a message becomes a dead letter.
-    #[schemars(range(min = 1, max = 1_000_000))]
+    /// After how many failed attempts a message becomes a dead letter; 0 to retry it without limit.
+    #[schemars(range(min = 0, max = 1_000_000))]
     pub max_attempts: i32,
 }
 
 impl Default for Entities {
     fn default() -> Self {
-        Self { idle_timeout: Duration::from_secs(60), mailbox: 100, concurrency: 1, max_attempts: 10 }
+        Self { idle_timeout: Duration::from_secs(60), mailbox: 100, concurrency: 1, max_attempts: 0 }
     }
 }
 

@@ -157,7 +157,8 @@ pub struct Method {
     /// Who may ask.
     #[serde(default)]
     pub visibility: Visibility,
-    /// How failed attempts are repeated before the message becomes a dead letter.
+    /// How failed attempts are repeated. If `attempts` is set, the message becomes a dead letter after that many; otherwise it is retried
+    /// without limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// How long one attempt may take.

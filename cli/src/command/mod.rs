@@ -5,6 +5,7 @@ pub mod cron;
 pub mod dead_letters;
 pub mod doctor;
 pub mod entities;
+pub mod requests;
 pub mod runners;
 pub mod shards;
 pub mod workflow;

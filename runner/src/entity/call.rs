@@ -78,6 +78,9 @@ pub enum HandlerError {
     Retry(String),
     /// The same, and so much time should pass at least before it is tried again.
     RetryAfter(String, Duration),
+    /// Nothing was tried, because a circuit breaker is open. A persisted message is tried after so much time, and this does not count as
+    /// an attempt; a volatile one ends as a defect.
+    Delayed(String, Duration),
 }
 
 impl HandlerError {

@@ -212,7 +212,7 @@ impl Method {
         Self { uninterruptible: by, ..self }
     }
 
-    /// The same with so many attempts, at least one, and otherwise the usual pauses.
+    /// The same with so many attempts, at least one, and otherwise the usual pauses. `usize::MAX`: without limit.
     #[must_use]
     pub fn attempts(self, attempts: usize) -> Self {
         let attempts = NonZeroUsize::new(attempts).unwrap_or(NonZeroUsize::MIN);
@@ -303,7 +303,7 @@ impl Concurrency {
 /// How failed attempts of a persisted message are repeated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Retry {
-    /// How many attempts there are before the message becomes a dead letter.
+    /// How many attempts there are before the message becomes a dead letter. [`NonZeroUsize::MAX`]: it is retried without limit.
     pub attempts: NonZeroUsize,
     /// The pause after the first failure.
     pub backoff: Duration,
@@ -316,7 +316,7 @@ pub struct Retry {
 impl Default for Retry {
     fn default() -> Self {
         Self {
-            attempts: NonZeroUsize::new(10).unwrap_or(NonZeroUsize::MIN),
+            attempts: NonZeroUsize::MAX,
             backoff: Duration::from_millis(100),
             factor: 2.0,
             max: Duration::from_secs(60),

@@ -1,5 +1,6 @@
 //! When a failed attempt is repeated.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::Retry;
@@ -17,8 +18,9 @@ impl Retry {
     /// What follows when `failed` attempts have been made. `chance` is a random number from 0 to 1: it spreads the pauses over the
     /// upper half, so that those who failed together do not come back together.
     pub(crate) fn next(&self, failed: i32, chance: f64) -> Next {
-        let attempts = i32::try_from(self.attempts.get()).unwrap_or(i32::MAX);
-        if failed >= attempts {
+        let most = (self.attempts != NonZeroUsize::MAX)
+            .then(|| i32::try_from(self.attempts.get()).unwrap_or(i32::MAX));
+        if most.is_some_and(|most| failed >= most) {
             return Next::GiveUp;
         }
         let exponent = failed.saturating_sub(1).max(0);
@@ -30,8 +32,6 @@ impl Retry {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -50,6 +50,16 @@ mod tests {
         };
         let pauses: Vec<_> = (1..=5).map(seconds).collect();
         assert_eq!(pauses, [Some(1.0), Some(2.0), Some(3.0), Some(3.0), None]);
+    }
+
+    #[test]
+    fn a_message_is_retried_without_limit_by_default_at_least_once_a_minute() {
+        for failed in [1, 10, 1_000, i32::MAX] {
+            let Next::After(pause) = Retry::default().next(failed, 1.0) else {
+                panic!("gave up after {failed}")
+            };
+            assert!(pause <= Duration::from_secs(60), "{pause:?}");
+        }
     }
 
     proptest! {

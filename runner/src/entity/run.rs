@@ -21,10 +21,13 @@ use super::reach::{self, Reach};
 use super::retry::Next;
 use super::shard::Shard;
 use super::stream::{Stop, Streaming};
-use crate::message::Outcome;
+use crate::message::{Outcome, RequestId};
 use crate::shard::Fence;
 use crate::store::{self, Attempt, Change, Committed, Write};
 use crate::trace;
+
+/// The shortest pause of a message that an open circuit breaker delays.
+const SHORTEST_DELAY: Duration = Duration::from_millis(10);
 
 /// What became of a message.
 pub(super) enum Done {
@@ -81,6 +84,8 @@ enum Tried {
     Ended(Ended),
     /// Worth another attempt, after so much time at least.
     Failed(String, Duration),
+    /// Not tried: it is tried after so much time, and this was no attempt.
+    Delayed(String, Duration),
     Interrupted,
     /// The shard goes elsewhere, and what it gave so far is stored.
     Parted,
@@ -100,37 +105,51 @@ pub(super) async fn run(
     method: Method,
     earlier: Earlier,
 ) -> Done {
+    let mut noted = false;
     loop {
-        let (error, least) = match attempt(&me, &shard, &mut job, &method, &earlier).await {
+        let setback = match attempt(&me, &shard, &mut job, &method, &earlier).await {
             Tried::Ended(ended) => return Done::Ended(job, ended),
             Tried::Interrupted => return Done::Interrupted(job),
             Tried::Parted => return Done::Parked(job),
             Tried::Broken(error) => return Done::Broken(job, error),
             Tried::Duplicate(committed) => return Done::Duplicate(job, committed),
             Tried::Stale => return Done::Broken(job, reach::stale(&me)),
-            Tried::Failed(error, _) if !job.persisted => {
+            Tried::Failed(error, _) | Tried::Delayed(error, _) if !job.persisted => {
                 let outcome = Outcome::defect("Crashed", error);
                 return Done::Ended(job, Ended::only(outcome));
             }
-            Tried::Failed(error, least) => (error, least),
+            Tried::Failed(error, least) => Setback { error, least, counts: true, noted: false },
+            Tried::Delayed(error, least) => Setback { error, least, counts: false, noted },
         };
+        noted = !setback.counts;
         // It is rare and takes much, which the others do not carry along.
-        match Box::pin(pause(&me, &shard, job, &method, error, least)).await {
+        match Box::pin(pause(&me, &shard, job, &method, setback)).await {
             ControlFlow::Continue(again) => job = again,
             ControlFlow::Break(done) => return done,
         }
     }
 }
 
-/// Notes a failed attempt, and waits until the next one is due.
+/// Why a message was not handled this time.
+struct Setback {
+    error: String,
+    /// How long to wait at least.
+    least: Duration,
+    /// Whether it was an attempt. One that an open circuit breaker kept from being made is none.
+    counts: bool,
+    /// Whether the message is known to be delayed already, so that nothing new is stored.
+    noted: bool,
+}
+
+/// Notes a failed attempt or a delay, and waits until the next attempt is due.
 async fn pause(
     me: &Activation,
     shard: &Arc<Shard>,
     mut job: Job,
     method: &Method,
-    error: String,
-    least: Duration,
+    setback: Setback,
 ) -> ControlFlow<Done, Job> {
+    let Setback { error, least, counts, noted } = setback;
     // A second attempt is only made of what is stored: whoever owns the shard by then must know of it.
     let before = match job.origin {
         Origin::Stored { attempt } => attempt,
@@ -140,22 +159,39 @@ async fn pause(
             Err(error) => return ControlFlow::Break(Done::Broken(job, error)),
         },
     };
-    if let Some(metrics) = &me.kind.metrics {
-        metrics.failed_attempts.inc();
-    }
-    let failed = before.saturating_add(1);
+    let failed = before.saturating_add(i32::from(counts));
     job.origin = Origin::Stored { attempt: before };
-    let retry = method.retry.unwrap_or(shard.options().retry);
-    let Next::After(pause) = retry.next(failed, rand::random()) else {
-        return ControlFlow::Break(Done::GivenUp(job, error));
+    let pause = if counts {
+        if let Some(metrics) = &me.kind.metrics {
+            metrics.failed_attempts.inc();
+        }
+        let retry = method.retry.unwrap_or(shard.options().retry);
+        let Next::After(pause) = retry.next(failed, rand::random()) else {
+            return ControlFlow::Break(Done::GivenUp(job, error));
+        };
+        pause.max(least)
+    } else {
+        // Spread out: those that wait for one circuit breaker should not all come at the moment when it lets one through.
+        least.max(SHORTEST_DELAY).mul_f64(1.0 + rand::random::<f64>() / 4.0)
     };
-    let pause = pause.max(least);
-    tracing::debug!(entity = %me.address, request = %job.id(), failed, error, "an attempt failed");
-    let due = std::time::SystemTime::now() + pause;
-    let attempt = Change::Attempt(Attempt { request: job.id(), attempt: failed, due, error });
-    if let Err(error) = shard.commit(Write::one(shard.fence.clone(), attempt)).await {
-        // An attempt that could not even be noted does not count.
-        return ControlFlow::Break(Done::Broken(job, error));
+    // With 4, 8, 16... failed attempts: often enough for whoever is on call, rarely enough for a log.
+    if counts && failed >= 4 && failed.count_ones() == 1 {
+        let (group, slot) = (shard.fence.shard.group.clone(), me.address.slot());
+        let request = RequestId { group, slot, id: job.id() };
+        tracing::warn!(
+            event = "message_retrying", entity = %me.address, %request, failed, error,
+            "a message is still being retried; to abandon it, cancel the request"
+        );
+    } else {
+        tracing::debug!(entity = %me.address, request = %job.id(), failed, counts, error, "not handled this time");
+    }
+    if !noted {
+        let due = std::time::SystemTime::now() + pause;
+        let attempt = Change::Attempt(Attempt { request: job.id(), attempt: failed, due, error });
+        if let Err(error) = shard.commit(Write::one(shard.fence.clone(), attempt)).await {
+            // An attempt that could not even be noted does not count.
+            return ControlFlow::Break(Done::Broken(job, error));
+        }
     }
     job.origin = Origin::Stored { attempt: failed };
     let ended = tokio::select! {
@@ -396,6 +432,7 @@ fn refused(error: HandlerError) -> Tried {
         HandlerError::Failed(failure) => Tried::Ended(Ended::only(Outcome::Failure(failure))),
         HandlerError::Retry(error) => Tried::Failed(error, Duration::ZERO),
         HandlerError::RetryAfter(error, least) => Tried::Failed(error, least),
+        HandlerError::Delayed(error, least) => Tried::Delayed(error, least),
     }
 }
 

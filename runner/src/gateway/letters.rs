@@ -11,9 +11,31 @@ use crate::store::DeadLetter;
 /// A page of dead letters, and where the next one begins.
 pub(super) type Page = (Vec<(RequestId, DeadLetter)>, Option<String>);
 
+/// Which dead letters are wanted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LetterFilter<'a> {
+    /// Only those for entities of this type.
+    pub(super) entity_type: Option<&'a str>,
+    /// Only those whose last error contains this text.
+    pub(super) reason: Option<&'a str>,
+}
+
+impl LetterFilter<'_> {
+    fn selects(&self, letter: &DeadLetter) -> bool {
+        let entity_type = letter.message.envelope.address.entity_type.as_str();
+        self.entity_type.is_none_or(|wanted| wanted == entity_type)
+            && self.reason.is_none_or(|reason| letter.error.contains(reason))
+    }
+}
+
 impl Desk {
-    /// Dead letters of all groups, newest first in each, at most `limit`.
-    pub(super) async fn dead_letters(&self, from: Option<&str>, limit: u32) -> Result<Page, Problem> {
+    /// Dead letters of all groups that a filter selects, newest first in each, at most `limit`.
+    pub(super) async fn dead_letters(
+        &self,
+        filter: &LetterFilter<'_>,
+        from: Option<&str>,
+        limit: u32,
+    ) -> Result<Page, Problem> {
         let from: Option<RequestId> =
             from.map(str::parse).transpose().map_err(|error| Problem::parameter("continue", error))?;
         let mut groups: Vec<_> = self.node.host().maps().iter().map(|map| map.group().clone()).collect();
@@ -21,20 +43,29 @@ impl Desk {
         let mut page = Vec::new();
         let full = usize::try_from(limit).unwrap_or(usize::MAX);
         for group in groups {
-            let before: Option<Snowflake> = match &from {
+            let mut before: Option<Snowflake> = match &from {
                 Some(last) if group < last.group => continue,
                 Some(last) if group == last.group => Some(last.id),
                 _ => None,
             };
-            let left = u32::try_from(full - page.len()).unwrap_or(u32::MAX);
-            for letter in self.node.dead_letters(&group, before, left).await? {
-                let envelope = &letter.message.envelope;
-                let id = RequestId { group: group.clone(), slot: envelope.address.slot(), id: envelope.id };
-                page.push((id, letter));
-            }
-            if page.len() >= full {
-                let last = page.last().map(|(id, _)| id.to_string());
-                return Ok((page, last));
+            loop {
+                let left = u32::try_from(full - page.len()).unwrap_or(u32::MAX);
+                let read = self.node.dead_letters(&group, before, left).await?;
+                let is_end = read.len() < usize::try_from(left).unwrap_or(usize::MAX);
+                before = read.last().map(|letter| letter.message.envelope.id);
+                for letter in read.into_iter().filter(|letter| filter.selects(letter)) {
+                    let envelope = &letter.message.envelope;
+                    let id =
+                        RequestId { group: group.clone(), slot: envelope.address.slot(), id: envelope.id };
+                    page.push((id, letter));
+                }
+                if page.len() >= full {
+                    let last = page.last().map(|(id, _)| id.to_string());
+                    return Ok((page, last));
+                }
+                if is_end {
+                    break;
+                }
             }
         }
         Ok((page, None))

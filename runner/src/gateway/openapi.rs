@@ -180,9 +180,12 @@ fn in_query(verb: &Verb, path: &str) -> &'static [(&'static str, &'static str)] 
             ("limit", "At most so many."),
             ("continue", "Where the page before ended."),
         ],
-        ("GET", "/v1/dead-letters") => {
-            &[("limit", "At most so many."), ("continue", "Where the page before ended.")]
-        }
+        ("GET", "/v1/dead-letters") => &[
+            ("type", "Only those for entities of this type."),
+            ("reason", "Only those whose last error contains this text."),
+            ("limit", "At most so many."),
+            ("continue", "Where the page before ended."),
+        ],
         _ => &[],
     }
 }

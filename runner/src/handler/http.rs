@@ -131,6 +131,9 @@ impl Service {
 fn unanswered(error: egress::Error) -> HandlerError {
     if error.is_transient() {
         let why = format!("{}: {}", error.reason(), error.explain());
+        if let egress::Error::Open { again, .. } = error {
+            return HandlerError::Delayed(why, again);
+        }
         return HandlerError::RetryAfter(why, error.retry_after().unwrap_or_default());
     }
     HandlerError::failed(error.reason(), error.to_string())

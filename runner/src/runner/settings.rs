@@ -188,7 +188,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         let concurrency = concurrency
             .map(|most| NonZeroUsize::new(most).map_or(Concurrency::Unbounded, Concurrency::Limited));
         let mut retry = usual.retry;
-        retry.attempts = self.number("CLEAT_ENTITY_MAX_ATTEMPTS", retry.attempts)?;
+        if let Some(most) = self.read("CLEAT_ENTITY_MAX_ATTEMPTS", usize::from_str)? {
+            retry.attempts = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MAX);
+        }
         Ok(entity::Options {
             idle: self.duration("CLEAT_ENTITY_IDLE_TIMEOUT", usual.idle)?,
             mailbox: self.number("CLEAT_ENTITY_MAILBOX", usual.mailbox)?,

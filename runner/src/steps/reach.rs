@@ -104,7 +104,16 @@ impl Reach {
 
     async fn http(&self, mut request: egress::Request, key: &str) -> Attempted {
         request.own = own(key, &request.body);
-        let answer = match self.egress.send(request).await {
+        let answer = loop {
+            match self.egress.send(request.clone()).await {
+                // Nothing was sent: an open circuit delays the attempt, and does not use it up.
+                Err(egress::Error::Open { again, .. }) => {
+                    tokio::time::sleep(again.mul_f64(1.0 + rand::random::<f64>() / 4.0)).await;
+                }
+                answer => break answer,
+            }
+        };
+        let answer = match answer {
             Ok(answer) => answer,
             Err(error) if error.is_transient() => {
                 return Err(Failed::Defect { kind: error.reason(), message: error.explain() });

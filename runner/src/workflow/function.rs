@@ -188,9 +188,11 @@ impl Function {
         let outcome = match result {
             Ok(output) => return Some(Turn::Ended(End::Completed(output))),
             Err(HandlerError::Failed(failure)) => Outcome::Failure(failure),
-            Err(HandlerError::Retry(error) | HandlerError::RetryAfter(error, _)) => {
-                Outcome::defect("Failed", error)
-            }
+            Err(
+                HandlerError::Retry(error)
+                | HandlerError::RetryAfter(error, _)
+                | HandlerError::Delayed(error, _),
+            ) => Outcome::defect("Failed", error),
         };
         let end = self.ended_by(outcome);
         self.undo(end);

@@ -367,7 +367,9 @@ pub fn attempted<T: Serialize, E: Refusal>(result: Result<T, E>, last: bool) -> 
         Err(error) => Err(match error.into_handler_error() {
             HandlerError::Failed(failure) if last || E::CONSIDERED => Failed::Final(failure),
             HandlerError::Failed(failure) => Failed::Again(failure),
-            HandlerError::Retry(error) | HandlerError::RetryAfter(error, _) => Failed::retry(error),
+            HandlerError::Retry(error)
+            | HandlerError::RetryAfter(error, _)
+            | HandlerError::Delayed(error, _) => Failed::retry(error),
         }),
     }
 }

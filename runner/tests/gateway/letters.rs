@@ -44,6 +44,16 @@ async fn dead_letters_are_listed_page_by_page_replayed_and_dropped_from_any_runn
     assert_eq!(first["attempts"], 1);
     assert!(first["error"].as_str().unwrap().contains("it broke"), "{first}");
     chrono::DateTime::parse_from_rfc3339(first["died"].as_str().unwrap()).unwrap();
+    // Only those that are asked for, in pages as well.
+    for (query, expected) in
+        [("type=shelf", 5), ("type=other", 0), ("reason=it%20broke", 5), ("type=shelf&reason=unrelated", 0)]
+    {
+        let page = runners[1].http.get(&format!("/v1/dead-letters?{query}")).await.json();
+        assert_eq!(page["deadLetters"].as_array().unwrap().len(), expected, "{query}");
+        assert_eq!(page["continue"], Value::Null, "{query}");
+    }
+    let page = runners[1].http.get("/v1/dead-letters?type=shelf&limit=2").await.json();
+    assert_eq!(page["continue"].as_str(), Some(died[3].as_str()));
     // What is mended is tried again, from either runner.
     world.shelf.whole.store(true, Ordering::SeqCst);
     for (number, runner) in runners.iter().enumerate() {

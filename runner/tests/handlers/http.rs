@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use cleat_runner::definitions::Keeper;
+use cleat_runner::egress::{self, Egress, Limits};
 use cleat_runner::message::TraceContext;
 use http::Response;
 use serde_json::{Value as Json, json};
 
 use crate::service::{Asked, Service, answer};
-use crate::world::{Place, World, on_both_stores};
+use crate::world::{Place, World, on_both_stores, set};
 
 on_both_stores!(
     a_service_gets_what_the_contract_says_and_its_answer_commits_at_once,
@@ -16,6 +19,7 @@ on_both_stores!(
     a_no_is_passed_on_as_the_service_said_it,
     a_broken_service_leaves_a_dead_letter_and_no_trace_in_the_state,
     a_volatile_method_is_asked_once,
+    an_open_circuit_delays_a_message_and_uses_up_no_attempt,
 );
 
 fn counter(url: &str) -> String {
@@ -148,4 +152,27 @@ async fn a_volatile_method_is_asked_once(place: Place) {
     let (_, words) = world.ask("counter/a", "look", Json::Null).await.unwrap_err();
     assert!(words.contains("state"), "{words}");
     assert_eq!(service.asked().len(), 2);
+}
+
+async fn an_open_circuit_delays_a_message_and_uses_up_no_attempt(place: Place) {
+    let script = |number| match number {
+        0..=2 => answer(503, "down for maintenance"),
+        _ => answer(200, r#"{"state": {"total": 1}}"#),
+    };
+    let service = Service::start(script, None).await;
+    let world = World::new(place).await;
+    // It opens with the first failure, so that there is an open circuit between any two of the four attempts.
+    let breaker = Limits { failures: 1, pause: Duration::from_millis(300) };
+    let options = egress::Options {
+        addresses: egress::Addresses { loopback: true, refused: Vec::new() },
+        breaker,
+        ..egress::Options::default()
+    };
+    let secrets = Arc::new(egress::Fixed::default().with("handler", "key", "s3cret"));
+    let keeper = Keeper::new(world.node.clone(), Egress::new(options, secrets));
+    keeper.apply(&set(&[("counter", &counter(&service.url()))])).await;
+    assert_eq!(world.ask("counter/a", "add", json!(1)).await.unwrap(), Json::Null);
+    let attempts: Vec<_> = service.asked().iter().map(|asked| header(asked, "cleat-attempt")).collect();
+    assert_eq!(attempts, ["1", "2", "3", "4"]);
+    assert_eq!(world.ask("counter/a", "get", Json::Null).await.unwrap(), json!(1));
 }

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use cleat_runner::egress::Options;
+use cleat_runner::egress::{Limits, Options};
+use cleat_runner::message::Outcome;
 use cleat_runner::steps::{self, MAX_INPUT, MAX_ITEMS, Reach, Written};
 use cleat_runner::workflow::test::Test;
 use cleat_runner::workflow::{Executions, StepPhase};
 use serde_json::{Value, json};
 
-use crate::service::{answer, egress, options};
+use crate::service::{Service, answer, egress, options};
 use crate::shop::{Shop, brief, failure, named, workflow};
 use crate::world::Place;
 
@@ -134,4 +135,19 @@ async fn a_step_asks_only_whom_the_egress_rules_allow() {
     // With the rules of the others it is asked.
     shop.test(steps).run(&json!({})).await.unwrap();
     assert_eq!(shop.carrier.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn an_open_circuit_delays_a_step_and_uses_up_no_attempt() {
+    let shop = Shop::new(Place::sqlite().await).await;
+    let script = |number| if number < 2 { answer(503, "") } else { answer(200, "{}") };
+    let service = Service::start(script, None).await;
+    let breaker = Limits { failures: 1, pause: std::time::Duration::from_millis(200) };
+    let reach = Reach::new(&shop.host, egress(Options { breaker, ..options() }));
+    let url = service.url();
+    let steps = format!("steps: [{{name: a, http: {{url: '{url}'}}, retry: {{attempts: 3, backoff: 1ms}}}}]");
+    let test = Test::new(Written::new("test", &workflow(&steps), reach).unwrap());
+    let ended = test.run(&json!({})).await.unwrap();
+    assert!(matches!(ended.outcome, Outcome::Success(_)), "{:?}", ended.outcome);
+    assert_eq!(service.asked().len(), 3);
 }

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Service, credential, said};
 use crate::gateway::http::page;
-use crate::gateway::letters::{attempts, time};
+use crate::gateway::letters::{LetterFilter, attempts, time};
 use crate::gateway::{Action, Problem, json};
 use crate::message::RequestId;
 use crate::store;
@@ -22,7 +22,8 @@ impl DeadLetters for Service {
         let (metadata, _, asked) = request.into_parts();
         self.0.allow(&credential(&metadata), &Action::ListDeadLetters).await?;
         let limit = page(asked.limit)?;
-        let (page, next) = self.0.dead_letters(said(&asked.r#continue), limit).await?;
+        let (page, next) =
+            self.0.dead_letters(&LetterFilter::default(), said(&asked.r#continue), limit).await?;
         let dead_letters = page.iter().map(|(id, letter)| shown(id, letter)).collect();
         Ok(Response::new(ListDeadLettersReply { dead_letters, r#continue: next.unwrap_or_default() }))
     }

@@ -6,14 +6,15 @@ use serde_json::json;
 use super::ask::Ask;
 use super::reply::{self, Answer};
 use crate::gateway::desk::Desk;
-use crate::gateway::letters::shown;
+use crate::gateway::letters::{LetterFilter, shown};
 use crate::gateway::{Action, Problem};
 use crate::message::RequestId;
 
 /// `GET /v1/dead-letters`
 pub(super) async fn list(desk: &Desk, ask: Ask) -> Answer {
     desk.allow(&ask.credential(), &Action::ListDeadLetters).await?;
-    let (page, next) = desk.dead_letters(ask.query.get("continue"), ask.query.limit()?).await?;
+    let filter = LetterFilter { entity_type: ask.query.get("type"), reason: ask.query.get("reason") };
+    let (page, next) = desk.dead_letters(&filter, ask.query.get("continue"), ask.query.limit()?).await?;
     let letters: Vec<_> = page.iter().map(|(id, letter)| shown(id, letter)).collect();
     Ok(reply::json(StatusCode::OK, &json!({ "deadLetters": letters, "continue": next })))
 }

@@ -81,7 +81,11 @@ impl<'a> Run<'a> {
             Err(HandlerError::Failed(refused)) => {
                 return Ok(Turn::Ended(End::Failed(Outcome::Failure(refused))));
             }
-            Err(HandlerError::Retry(error) | HandlerError::RetryAfter(error, _)) => {
+            Err(
+                HandlerError::Retry(error)
+                | HandlerError::RetryAfter(error, _)
+                | HandlerError::Delayed(error, _),
+            ) => {
                 return Err(Error::Panicked(error));
             }
         };
