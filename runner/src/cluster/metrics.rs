@@ -38,6 +38,7 @@ struct Gauges {
     waiting: IntGaugeVec,
     open: IntGaugeVec,
     oldest: GaugeVec,
+    oldest_handler: GaugeVec,
     executions: IntGaugeVec,
     unfinished: IntGaugeVec,
     streams: IntGaugeVec,
@@ -62,6 +63,13 @@ impl Census {
                 ),
                 &["group"],
             )?,
+            oldest_handler: GaugeVec::new(
+                Opts::new(
+                    "cleat_oldest_handler_seconds",
+                    "For how long the oldest handler has been running, by group.",
+                ),
+                &["group"],
+            )?,
             executions: gauges("cleat_executions_resident", "Executions in memory, by type.", "type")?,
             unfinished: IntGaugeVec::new(
                 Opts::new(
@@ -77,11 +85,13 @@ impl Census {
     }
 
     fn look(&self) {
-        let Gauges { entities, waiting, open, oldest, executions, unfinished, streams } = &self.gauges;
+        let Gauges { entities, waiting, open, oldest, oldest_handler, executions, unfinished, streams } =
+            &self.gauges;
         for gauges in [entities, waiting, open, executions, unfinished, streams] {
             gauges.reset();
         }
         oldest.reset();
+        oldest_handler.reset();
         let Some(node) = self.node.upgrade() else { return };
         for served in node.host.types() {
             entities.with_label_values(&[served.entity_type.as_str()]).set(count(served.active));
@@ -91,6 +101,7 @@ impl Census {
             waiting.with_label_values(labels).set(count(work.waiting));
             open.with_label_values(labels).set(count(work.open));
             oldest.with_label_values(labels).set(work.oldest.as_secs_f64());
+            oldest_handler.with_label_values(labels).set(work.oldest_handler.as_secs_f64());
         }
         for served in node.workflows.types() {
             executions.with_label_values(&[served.entity_type.as_str()]).set(count(served.active));
@@ -140,20 +151,24 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Collector for Census {
     fn desc(&self) -> Vec<&Desc> {
-        let Gauges { entities, waiting, open, oldest, executions, unfinished, streams } = &self.gauges;
+        let Gauges { entities, waiting, open, oldest, oldest_handler, executions, unfinished, streams } =
+            &self.gauges;
         let some = [entities, waiting, open, executions, unfinished, streams];
         let mut all: Vec<&Desc> = some.into_iter().flat_map(Collector::desc).collect();
         all.extend(oldest.desc());
+        all.extend(oldest_handler.desc());
         all
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         let _alone = lock(&self.looking);
         self.look();
-        let Gauges { entities, waiting, open, oldest, executions, unfinished, streams } = &self.gauges;
+        let Gauges { entities, waiting, open, oldest, oldest_handler, executions, unfinished, streams } =
+            &self.gauges;
         let some = [entities, waiting, open, executions, unfinished, streams];
         let mut all: Vec<MetricFamily> = some.into_iter().flat_map(Collector::collect).collect();
         all.extend(oldest.collect());
+        all.extend(oldest_handler.collect());
         all
     }
 }

@@ -41,6 +41,11 @@ pub struct Options {
     pub concurrency: Concurrency,
     /// How failed attempts are repeated.
     pub retry: Retry,
+    /// How long one attempt of a handler may take if its method does not say. Zero: without limit. Methods that stream, and those of the
+    /// runtime's own types, have no limit.
+    pub handler_timeout: Duration,
+    /// After how long a handler that is still running is reported, unless its method has a timeout of its own.
+    pub handler_report: Duration,
     /// How long a message waits for its type to be registered.
     pub registration: Duration,
     /// How far ahead scheduled messages are held in memory.
@@ -66,6 +71,8 @@ impl Default for Options {
             mailbox: NonZeroUsize::new(100).unwrap_or(NonZeroUsize::MIN),
             concurrency: Concurrency::SEQUENTIAL,
             retry: Retry::default(),
+            handler_timeout: Duration::from_secs(600),
+            handler_report: Duration::from_secs(60),
             registration: Duration::from_secs(30),
             horizon: Duration::from_secs(60),
             sweep: Duration::from_secs(30),

@@ -25,6 +25,7 @@ mod registry;
 mod requests;
 mod retry;
 mod run;
+mod running;
 mod shard;
 mod state;
 mod stream;

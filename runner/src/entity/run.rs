@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -18,7 +18,9 @@ use super::definition::{Access, Method};
 use super::earlier::Earlier;
 use super::job::{Job, Origin};
 use super::reach::{self, Reach};
+use super::registry::Kind;
 use super::retry::Next;
+use super::running::{Registered, RunningHandler};
 use super::shard::Shard;
 use super::stream::{Stop, Streaming};
 use crate::message::{Outcome, RequestId};
@@ -238,9 +240,9 @@ async fn attempt(
     let span = span(job, shard, attempt);
     let handled = if method.stream {
         // Few are, so the others do not carry what it takes.
-        Box::pin(stream(&body, &mut call, shard, job, method).instrument(span)).await
+        Box::pin(stream(&body, &mut call, me, shard, job, method).instrument(span)).await
     } else {
-        Ok(handle(&body, &mut call, job, method).instrument(span).await)
+        Ok(handle(&body, &mut call, me, shard, job, method).instrument(span).await)
     };
     let Call { held, context: Context { mut effects, reach, .. }, .. } = call;
     if !matches!(handled, Ok(Handled::Returned(Ok(Ok(_)))))
@@ -282,7 +284,7 @@ async fn attempt(
         }
         Handled::TookTooLong => {
             revert(held);
-            let limit = method.timeout.unwrap_or_default();
+            let limit = time_limit(&me.kind, shard, method).unwrap_or_default();
             Tried::Failed(format!("the handler took longer than {limit:?}"), Duration::ZERO)
         }
         Handled::Interrupted | Handled::Stopped(Stop::ReaderGone) => {
@@ -297,8 +299,15 @@ async fn attempt(
 }
 
 /// Runs a handler that gives one reply.
-async fn handle(body: &Body, call: &mut Call, job: &Job, method: &Method) -> Handled {
-    let mut handling = pin!(guarded(body, call, method));
+async fn handle(
+    body: &Body,
+    call: &mut Call,
+    me: &Activation,
+    shard: &Shard,
+    job: &Job,
+    method: &Method,
+) -> Handled {
+    let mut handling = pin!(guarded(body, call, me, shard, job, method));
     if job.interrupt.is_none() {
         return handling.await;
     }
@@ -313,6 +322,7 @@ async fn handle(body: &Body, call: &mut Call, job: &Job, method: &Method) -> Han
 async fn stream(
     body: &Body,
     call: &mut Call,
+    me: &Activation,
     shard: &Arc<Shard>,
     job: &Job,
     method: &Method,
@@ -322,7 +332,7 @@ async fn stream(
     call.output = streaming.output.clone();
     let mut storing = pin!(streaming.take_pump());
     let handled = {
-        let mut handling = pin!(guarded(body, call, method));
+        let mut handling = pin!(guarded(body, call, me, shard, job, method));
         tokio::select! {
             biased;
             () = interrupted(job, method) => Handled::Interrupted,
@@ -341,10 +351,22 @@ async fn stream(
 }
 
 /// Runs a handler within its time and its trace, and lets no panic out.
-async fn guarded(body: &Body, call: &mut Call, method: &Method) -> Handled {
+async fn guarded(
+    body: &Body,
+    call: &mut Call,
+    me: &Activation,
+    shard: &Shard,
+    job: &Job,
+    method: &Method,
+) -> Handled {
     let trace = call.context.trace().cloned();
+    let limit = time_limit(&me.kind, shard, method);
+    let watched = (!method.stream && me.kind.entity.reserved().is_none()).then_some(|| {
+        let report_after = method.timeout.unwrap_or(shard.options().handler_report);
+        shard.running.register(RunningHandler::new(Arc::clone(&job.message), Instant::now(), report_after))
+    });
     let handling = AssertUnwindSafe(async { body.handler.handle(call).await }).catch_unwind();
-    let handled = trace::within(trace, limited(method, handling)).await;
+    let handled = trace::within(trace, limited(limit, watched, handling)).await;
     handled.map_or(Handled::TookTooLong, Handled::Returned)
 }
 
@@ -368,14 +390,30 @@ enum Handled {
     Stopped(Stop),
 }
 
-async fn limited<F: Future>(method: &Method, handling: F) -> Option<F::Output> {
-    let Some(limit) = method.timeout else { return Some(handling.await) };
-    let deadline = tokio::time::Instant::now() + limit;
+/// How long one attempt may take: what the method says, or the default for handlers of users that give one reply.
+fn time_limit(kind: &Kind, shard: &Shard, method: &Method) -> Option<Duration> {
+    let default = || {
+        let limit = shard.options().handler_timeout;
+        (!method.stream && kind.entity.reserved().is_none() && !limit.is_zero()).then_some(limit)
+    };
+    method.timeout.or_else(default)
+}
+
+/// Runs a handler within its time. One that waits is registered, if it is to be watched, for as long as it does.
+async fn limited<'a, F: Future>(
+    limit: Option<Duration>,
+    register: Option<impl FnOnce() -> Registered<'a>>,
+    handling: F,
+) -> Option<F::Output> {
     let mut handling = pin!(handling);
-    // Most end at once, and need no timer.
-    match futures::poll!(handling.as_mut()) {
-        Poll::Ready(handled) => Some(handled),
-        Poll::Pending => tokio::time::timeout_at(deadline, handling).await.ok(),
+    // Most end at once, and need neither a timer nor to be registered.
+    if let Poll::Ready(handled) = futures::poll!(handling.as_mut()) {
+        return Some(handled);
+    }
+    let _running = register.map(|register| register());
+    match limit {
+        Some(limit) => tokio::time::timeout(limit, handling).await.ok(),
+        None => Some(handling.await),
     }
 }
 

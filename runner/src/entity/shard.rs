@@ -19,6 +19,7 @@ use super::host::{Inner, Options};
 use super::job::{Answer, Delivered, Job, Origin, ReplyTo, Waiter, Want};
 use super::registry::Kind;
 use super::requests::{Entry, Requests};
+use super::running::RunningHandlers;
 use super::stream::Feeds;
 use super::{Chain, Error};
 use crate::client::Router;
@@ -37,6 +38,7 @@ pub(super) struct Shard {
     requests: Mutex<Requests>,
     /// The streams that are written or read here.
     pub(super) feeds: Feeds,
+    pub(super) running: RunningHandlers,
     /// What is under way to the database, and how much of that has come back.
     pending: AtomicUsize,
     moved: AtomicU64,
@@ -61,6 +63,7 @@ impl Shard {
             activations: Mutex::default(),
             requests: Mutex::default(),
             feeds: Feeds::default(),
+            running: RunningHandlers::default(),
             pending: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),

@@ -196,6 +196,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
             mailbox: self.number("CLEAT_ENTITY_MAILBOX", usual.mailbox)?,
             concurrency: concurrency.unwrap_or(usual.concurrency),
             registration: self.duration("CLEAT_ENTITY_REGISTRATION_TIMEOUT", usual.registration)?,
+            handler_timeout: self.duration("CLEAT_ENTITY_HANDLER_TIMEOUT", usual.handler_timeout)?,
             retry,
             ..usual
         })

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use cleat_runner::entity::Options;
+use cleat_runner::health::{Health, Reason};
 use cleat_runner::prelude::*;
 use cleat_runner::shard::GroupName;
 use tokio::sync::Semaphore;
@@ -14,6 +16,8 @@ on_both_stores!(
     who_notifies_a_busy_entity_waits_until_its_mailbox_has_room,
     a_message_that_never_works_ends_as_a_dead_letter_and_says_so,
     a_message_that_hangs_is_stopped_by_its_timeout_and_ends_as_a_dead_letter,
+    a_handler_without_a_timeout_is_stopped_by_the_default_limit,
+    a_handler_that_does_not_return_is_reported_until_it_does,
 );
 
 #[entity(mailbox_capacity = 1)]
@@ -101,4 +105,46 @@ async fn a_message_that_hangs_is_stopped_by_its_timeout_and_ends_as_a_dead_lette
     assert_eq!(error.reason(), Some("RetriesExhausted"));
     assert_eq!(slow.handled.load(Ordering::SeqCst), 2);
     assert_eq!(world.store.dead_letters(&GroupName::default(), None, 10).await.unwrap().len(), 1);
+}
+
+async fn a_handler_without_a_timeout_is_stopped_by_the_default_limit(place: Place) {
+    let options = Options { handler_timeout: Duration::from_millis(100), ..Options::default() };
+    let world = World::with(place, options).await;
+    let slow = Slow { handled: Arc::default(), go: Arc::new(Semaphore::new(0)) };
+    let client = slow.clone().register(&world.host).unwrap();
+    let error = client.hum("s").await.unwrap_err();
+    assert!(error.to_string().contains("took longer than 100ms"), "{error}");
+    // A persisted message is retried, so it succeeds once the handler can.
+    let working = tokio::spawn(client.work("s").into_future());
+    slow.go.add_permits(1);
+    assert_eq!(working.await.unwrap().unwrap(), 1);
+}
+
+async fn a_handler_that_does_not_return_is_reported_until_it_does(place: Place) {
+    let health = Health::new();
+    // The instance's idle time decides how often is looked.
+    let options = Options {
+        handler_report: Duration::from_millis(100),
+        idle: Duration::from_millis(200),
+        health: health.clone(),
+        ..Options::default()
+    };
+    let world = World::with(place, options).await;
+    let slow = Slow { handled: Arc::default(), go: Arc::new(Semaphore::new(0)) };
+    let client = slow.clone().register(&world.host).unwrap();
+    let working = tokio::spawn(client.work("s").into_future());
+    let finding = || health.findings().into_iter().find(|finding| finding.reason == Reason::HandlerStuck);
+    let until = async |stuck: bool| {
+        while finding().is_some() != stuck {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until(true).await;
+    let message = finding().unwrap().message;
+    assert!(message.contains("slow/s") && message.contains("work"), "{message}");
+    assert!(world.host.work()[&GroupName::default()].oldest_handler >= Duration::from_millis(100));
+    slow.go.add_permits(1);
+    working.await.unwrap().unwrap();
+    until(false).await;
+    assert_eq!(world.host.work()[&GroupName::default()].oldest_handler, Duration::ZERO);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::Host;
 use crate::message::{EntityAddress, EntityType};
@@ -28,6 +28,8 @@ pub struct Work {
     pub open: usize,
     /// For how long the oldest of them has been waiting.
     pub oldest: Duration,
+    /// For how long the oldest handler has been running.
+    pub oldest_handler: Duration,
 }
 
 /// An instance that is in memory.
@@ -56,7 +58,7 @@ impl Host {
 
     /// The work that is here, of each group that has shards here.
     pub fn work(&self) -> BTreeMap<GroupName, Work> {
-        let now = SystemTime::now();
+        let (now, started) = (SystemTime::now(), Instant::now());
         let mut groups: BTreeMap<GroupName, Work> = BTreeMap::new();
         for shard in self.0.all_shards() {
             let work = groups.entry(shard.fence.shard.group.clone()).or_default();
@@ -64,6 +66,7 @@ impl Host {
             work.waiting += shard.waiting();
             work.open += open;
             work.oldest = work.oldest.max(oldest);
+            work.oldest_handler = work.oldest_handler.max(shard.running.oldest(started));
         }
         groups
     }

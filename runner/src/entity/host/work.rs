@@ -7,7 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::broadcast;
 
 use super::Inner;
+use crate::entity::running::RunningHandler;
 use crate::entity::shard::Shard;
+use crate::health::Reason;
+use crate::message::Envelope;
 use crate::store::{self, Message, Page, Wake};
 
 /// Messages that are loaded in one statement.
@@ -114,6 +117,22 @@ impl Inner {
         }
     }
 
+    /// Reports the oldest handler that has been running for too long, and clears the report when there is none.
+    fn report_stuck(&self, shards: &[Arc<Shard>], now: Instant) {
+        let stuck = shards.iter().filter_map(|shard| shard.running.report_stuck(now));
+        let oldest = stuck.min_by_key(|handler| handler.started);
+        let message = oldest.map(|handler| {
+            let RunningHandler { message, report_after, .. } = handler;
+            let Envelope { address, method, id: request, .. } = &message.envelope;
+            format!(
+                "the handler of {address}, method {method}, request {request}, has been running for more than {report_after:?}: \
+                 messages for this entity may wait for it. It is stopped when its time limit is over; if it is to run for long, \
+                 give its method a timeout"
+            )
+        });
+        self.options.health.set(Reason::HandlerStuck, message);
+    }
+
     /// Listens for wakes, looks at all work now and then, and evicts what is idle.
     pub(super) async fn keep(self: Arc<Self>) {
         let mut wakes = self.store.wakes();
@@ -132,7 +151,9 @@ impl Inner {
                 () = self.stop.cancelled() => return,
                 _ = reap.tick() => {
                     let now = Instant::now();
-                    self.all_shards().iter().for_each(|shard| shard.reap(now));
+                    let shards = self.all_shards();
+                    shards.iter().for_each(|shard| shard.reap(now));
+                    self.report_stuck(&shards, now);
                     continue;
                 }
                 _ = renewal.tick() => {
