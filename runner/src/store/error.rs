@@ -82,6 +82,9 @@ pub enum Error {
         /// The UID that is recorded in it.
         owner: String,
     },
+    /// The database, or what stands before it, lacks something that correctness depends on.
+    #[error("this database is not supported: {0}")]
+    Unsupported(&'static str),
     /// The shard group is not in the database.
     #[error("the database has no shard group {0}")]
     NoSuchGroup(crate::shard::GroupName),
@@ -160,6 +163,7 @@ impl Error {
             Self::Exhausted { .. } => "TransactionsExhausted",
             Self::TooOld { .. } => "BinaryTooOld",
             Self::DatabaseInUse { .. } => "DatabaseInUse",
+            Self::Unsupported(_) => "DatabaseUnsupported",
             Self::NoSuchGroup(_) => "NoSuchGroup",
             Self::NoMachine => "NoMachine",
             Self::Corrupt { .. } => "Corrupt",

@@ -18,6 +18,7 @@ mod lone;
 mod migrate;
 mod notices;
 mod patience;
+mod pooler;
 mod reads;
 mod retain;
 mod sessions;
@@ -161,6 +162,7 @@ impl PostgresStore {
             })
             // Opened once the schema is up to date: a migration closes connections that know the old one.
             .connect_lazy_with(target.options("pool"));
+        pooler::reject(&target, options.patience).await?;
         let whose = (options.cluster.as_deref(), options.adopts.as_deref());
         let groups =
             Arc::new(setup::prepare(&pool, whose, &options.groups, options.progress.as_ref()).await?);
