@@ -1,6 +1,8 @@
 //! A cluster of runners.
 #![allow(clippy::duplicated_attributes, reason = "each column and each rule is one of several")]
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -280,6 +282,9 @@ pub struct ClusterStatus {
     /// The release that runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Settings and numbers of the database, as its runners see them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub database: BTreeMap<String, String>,
     /// A row for each runner.
     #[serde(default)]
     pub runners: Vec<RunnerStatus>,

@@ -1,8 +1,10 @@
-//! Connections to the database: the password changes while runners run, poolers and limits.
+//! Connections to the database: the password changes while runners run, poolers, limits and the monitor.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows a test function, but not what serves it")]
 
 #[path = "store_postgres_rotation/limits.rs"]
 mod limits;
+#[path = "store_postgres_rotation/monitor.rs"]
+mod monitor;
 #[path = "store_postgres_rotation/pooler.rs"]
 mod pooler;
 mod store_postgres_rig;

@@ -82,7 +82,9 @@ impl Subject for Ours {
         let leases: SocketAddr = start.leases.context("our runners need leases")?.parse()?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = Address::new(&listener.local_addr()?.to_string())?;
-        let store = PostgresStore::open(postgres::Options::new(&start.database, Instance::random())).await?;
+        // More than the default, which leaves room for several runners on a server of 100 connections.
+        let usual = postgres::Options::new(&start.database, Instance::random());
+        let store = PostgresStore::open(postgres::Options { transactions: 20, ..usual }).await?;
         let mut connection = PgConnection::connect(&start.database).await?;
         Workflows::prepare(&mut connection).await?;
         connection.close().await?;

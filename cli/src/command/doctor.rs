@@ -66,6 +66,9 @@ async fn look(target: &Target, platform: &Platform) -> Vec<Finding> {
         for (what, looked) in verdict::health(cluster.as_ref()) {
             note(&what, looked);
         }
+        for (what, looked) in verdict::database(cluster.as_ref()) {
+            note(what, looked);
+        }
         match runners::list(platform).await {
             Ok(known) => {
                 let now = SystemTime::now();

@@ -69,9 +69,17 @@ pub fn status(parts: &Parts<'_>) -> (ClusterStatus, bool) {
         ready: Some(format!("{ready}/{wanted}")),
         assigned: Some(format!("{assigned}/{total}")),
         version: (!versions.is_empty()).then(|| versions.into_iter().collect::<Vec<_>>().join(",")),
+        database: database(parts.reports),
         runners: rows.into_iter().map(|(row, _)| row).take(ROWS).collect(),
     };
     (status, settled)
+}
+
+/// What runners of the default group say of their database; the first by name, so that it does not change all the time.
+fn database(reports: &[v1::RunnerStatus]) -> BTreeMap<String, String> {
+    let own = |report: &&v1::RunnerStatus| report.groups.iter().any(|group| group.group == DEFAULT_GROUP);
+    let known = reports.iter().filter(own).filter(|report| !report.database.is_empty());
+    known.min_by_key(|report| &report.name).map(|report| report.database.clone()).unwrap_or_default()
 }
 
 /// What the conditions are made of.

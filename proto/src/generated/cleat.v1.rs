@@ -39,6 +39,12 @@ pub struct RunnerStatus {
     /// Health findings that are reported and not cleared.
     #[prost(message, repeated, tag = "13")]
     pub findings: ::prost::alloc::vec::Vec<Finding>,
+    /// Settings and numbers of its database that people look at, by name, such as fsync and max_connections.
+    #[prost(btree_map = "string, string", tag = "14")]
+    pub database: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 /// Nested message and enum types in `RunnerStatus`.
 pub mod runner_status {

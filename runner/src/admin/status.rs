@@ -80,6 +80,7 @@ impl Service {
             singletons: self.node.running_singletons(),
             native_entities: definitions.native_entities,
             native_workflows: definitions.native_workflows,
+            database: self.node.health().database(),
             findings: self.node.health().findings().into_iter().map(finding).collect(),
         }
     }

@@ -110,6 +110,8 @@ struct Shared {
 struct Findings {
     open: BTreeMap<Reason, Finding>,
     gauge: Option<IntGaugeVec>,
+    /// What the database's monitor last saw, by name.
+    database: BTreeMap<String, String>,
 }
 
 impl Health {
@@ -164,6 +166,16 @@ impl Health {
     /// Whether no condition is reported that makes this runner not ready.
     pub fn is_ready(&self) -> bool {
         !self.lock().open.keys().any(Reason::makes_unready)
+    }
+
+    /// Replaces what is known of the database: settings and numbers that people look at, by name.
+    pub fn describe_database(&self, facts: BTreeMap<String, String>) {
+        self.lock().database = facts;
+    }
+
+    /// What is known of the database.
+    pub fn database(&self) -> BTreeMap<String, String> {
+        self.lock().database.clone()
     }
 
     /// Exports the gauge `cleat_runner_findings` through a registry.

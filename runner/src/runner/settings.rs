@@ -89,6 +89,10 @@ pub struct Settings {
     pub longest_history: u32,
     /// When what has ended is deleted.
     pub upkeep: Upkeep,
+    /// The most connections to PostgreSQL for reads.
+    pub database_connections: u32,
+    /// The most transactions of users at once, each with a connection of its own.
+    pub database_transactions: u32,
     /// How long a user's transaction may be idle.
     pub transaction_idle: Duration,
     /// How long a user's transaction may take.
@@ -174,9 +178,12 @@ impl Settings {
             longest_history: env
                 .number("CLEAT_WORKFLOW_LONGEST_HISTORY", workflow::Options::default().longest_history)?,
             upkeep: Upkeep { retention: env.retention()?, ..Upkeep::default() },
-            transaction_idle: env
-                .duration("CLEAT_TRANSACTION_IDLE_TIMEOUT", usual_store.transaction_idle)?,
-            transaction_timeout: env.duration("CLEAT_TRANSACTION_TIMEOUT", usual_store.transaction_timeout)?,
+            database_connections: env.connections("CLEAT_DATABASE_CONNECTIONS", usual_store.connections)?,
+            database_transactions: env
+                .connections("CLEAT_DATABASE_TRANSACTIONS", usual_store.transactions)?,
+            transaction_idle: env.duration("CLEAT_TRANSACTION_IDLE_TIMEOUT", usual_store.transaction_idle)?,
+            transaction_timeout: env
+                .duration("CLEAT_TRANSACTION_TIMEOUT", usual_store.transaction_timeout)?,
         })
     }
 }
@@ -200,6 +207,13 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
             retry,
             ..usual
         })
+    }
+
+    fn connections(&self, variable: &'static str, default: u32) -> Result<u32, InvalidSetting> {
+        let number = self.read(variable, |text| {
+            text.parse::<u32>().ok().filter(|number| *number > 0).ok_or("it is a number from 1 on")
+        });
+        Ok(number?.unwrap_or(default))
     }
 
     fn retention(&self) -> Result<Retention, InvalidSetting> {

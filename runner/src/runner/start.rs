@@ -248,6 +248,8 @@ async fn open(
                 metrics,
                 health,
                 progress,
+                connections: settings.database_connections,
+                transactions: settings.database_transactions,
                 transaction_idle: settings.transaction_idle,
                 transaction_timeout: settings.transaction_timeout,
                 ..usual

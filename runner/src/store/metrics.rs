@@ -1,6 +1,8 @@
 //! What the store tells Prometheus.
 
-use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+use super::postgres::HOLDERS;
 
 /// Metrics of group commit.
 #[derive(Debug, Clone)]
@@ -13,6 +15,14 @@ pub struct Metrics {
     pub(super) queued: IntGauge,
     /// Writes that failed, by reason.
     pub(super) failed: IntCounterVec,
+    /// Age of the oldest transaction ids of the server, by kind.
+    pub(super) xid_age: IntGaugeVec,
+    /// The same as a part of those that there are.
+    pub(super) xid_ratio: GaugeVec,
+    /// Seconds for which the xmin horizon has been held, by what holds it.
+    pub(super) horizon: GaugeVec,
+    /// Connections of the server, by kind.
+    pub(super) connections: IntGaugeVec,
 }
 
 impl Metrics {
@@ -35,11 +45,41 @@ impl Metrics {
                 Opts::new("cleat_store_failed_writes_total", "Writes that were not committed, by reason."),
                 &["reason"],
             )?,
+            xid_age: IntGaugeVec::new(
+                Opts::new("cleat_database_xid_age", "Age of the oldest transaction ids, by kind."),
+                &["kind"],
+            )?,
+            xid_ratio: GaugeVec::new(
+                Opts::new("cleat_database_xid_age_ratio", "The same as a part of the wraparound limit."),
+                &["kind"],
+            )?,
+            horizon: GaugeVec::new(
+                Opts::new("cleat_database_horizon_seconds", "How long the xmin horizon has been held."),
+                &["holder"],
+            )?,
+            connections: IntGaugeVec::new(
+                Opts::new("cleat_database_connections", "Connections of the server, by kind."),
+                &["kind"],
+            )?,
         };
+        for kind in ["xid", "multixact"] {
+            metrics.xid_age.with_label_values(&[kind]).set(0);
+            metrics.xid_ratio.with_label_values(&[kind]).set(0.0);
+        }
+        for holder in HOLDERS {
+            metrics.horizon.with_label_values(&[holder]).set(0.0);
+        }
+        for kind in ["used", "limit", "runner"] {
+            metrics.connections.with_label_values(&[kind]).set(0);
+        }
         registry.register(Box::new(metrics.batch.clone()))?;
         registry.register(Box::new(metrics.commit.clone()))?;
         registry.register(Box::new(metrics.queued.clone()))?;
         registry.register(Box::new(metrics.failed.clone()))?;
+        registry.register(Box::new(metrics.xid_age.clone()))?;
+        registry.register(Box::new(metrics.xid_ratio.clone()))?;
+        registry.register(Box::new(metrics.horizon.clone()))?;
+        registry.register(Box::new(metrics.connections.clone()))?;
         Ok(metrics)
     }
 }

@@ -62,6 +62,60 @@ pub(super) fn health(cluster: Option<&Cluster>) -> Vec<(String, Looked)> {
     lines
 }
 
+/// What runners see of their database: durability, connections and replication. Nothing if no runner has said it yet.
+pub(super) fn database(cluster: Option<&Cluster>) -> Vec<(&'static str, Looked)> {
+    let Some(facts) = cluster.and_then(|cluster| cluster.status.as_ref()).map(|status| &status.database)
+    else {
+        return Vec::new();
+    };
+    let fact = |name: &str| facts.get(name).map_or("not known", String::as_str);
+    if facts.is_empty() {
+        return Vec::new();
+    }
+    let names = ["fsync", "full_page_writes", "data_sync_retry", "data_checksums"];
+    let shown = names.map(|name| format!("{name} {}", fact(name))).join(", ");
+    let shown = format!("PostgreSQL {}, {shown}", fact("server_version"));
+    let unsafe_setting = [("fsync", "off"), ("full_page_writes", "off"), ("data_sync_retry", "on")]
+        .into_iter()
+        .find(|(name, bad)| fact(name) == *bad);
+    let durability = match unsafe_setting {
+        None => Ok(shown),
+        Some((name, bad)) => Err((
+            shown,
+            format!(
+                "{name} = {bad} loses acknowledged writes or corrupts the database after a crash: change it"
+            ),
+        )),
+    };
+    let number = |name: &str| fact(name).parse::<i64>().ok();
+    let connections = format!(
+        "{} of max_connections {} are usable, runners need {} with one more during a rolling update",
+        fact("usable_connections"),
+        fact("max_connections"),
+        fact("needed_connections")
+    );
+    let connections = match (number("usable_connections"), number("needed_connections")) {
+        (Some(usable), Some(needed)) if needed > usable => Err((
+            connections,
+            "raise max_connections: docs/configuration.md says how to compute it".to_owned(),
+        )),
+        _ => Ok(connections),
+    };
+    let names = fact("synchronous_standby_names");
+    let replication = match (names, fact("standbys")) {
+        ("", "0") => "none".to_owned(),
+        ("", standbys) => format!("asynchronous, {standbys} connected"),
+        (names, standbys) => {
+            format!("synchronous_commit {} to {names}, {standbys} connected", fact("synchronous_commit"))
+        }
+    };
+    vec![
+        ("database", durability),
+        ("database connections", connections),
+        ("database replication", Ok(replication)),
+    ]
+}
+
 pub(super) fn runners(known: &[Runner]) -> Looked {
     let ready = known.iter().filter(|runner| runner.state == "ready").count();
     if ready > 0 {
@@ -261,6 +315,38 @@ mod tests {
         let (found, advice) = looked.as_ref().unwrap_err();
         assert_eq!((what.as_str(), advice.as_str()), ("ClockSkew", "runner a: set the clock"));
         assert!(found.contains("2026-01-01"), "{found}");
+    }
+
+    #[test]
+    fn settings_of_the_database_that_lose_data_are_pointed_out() {
+        let mut cluster = cluster("False", "AsExpected");
+        assert!(database(Some(&cluster)).is_empty(), "no runner has said anything");
+        let facts = &mut cluster.status.as_mut().unwrap().database;
+        for (name, value) in [
+            ("server_version", "16.4"),
+            ("fsync", "on"),
+            ("full_page_writes", "on"),
+            ("data_sync_retry", "off"),
+            ("data_checksums", "on"),
+            ("max_connections", "100"),
+            ("usable_connections", "97"),
+            ("needed_connections", "92"),
+            ("synchronous_commit", "on"),
+            ("synchronous_standby_names", "*"),
+            ("standbys", "1"),
+        ] {
+            facts.insert(name.to_owned(), value.to_owned());
+        }
+        let lines = |cluster: &Cluster| -> Vec<Looked> {
+            database(Some(cluster)).into_iter().map(|(_, looked)| looked).collect()
+        };
+        let fine: Vec<String> = lines(&cluster).into_iter().map(Result::unwrap).collect();
+        assert!(fine[0].contains("fsync on, full_page_writes on") && fine[2].contains("to *, 1 connected"));
+        let facts = &mut cluster.status.as_mut().unwrap().database;
+        facts.insert("fsync".to_owned(), "off".to_owned());
+        facts.insert("needed_connections".to_owned(), "115".to_owned());
+        let wrong: Vec<_> = lines(&cluster).into_iter().filter_map(Result::err).collect();
+        assert!(wrong[0].1.contains("fsync = off") && wrong[1].1.contains("max_connections"), "{wrong:?}");
     }
 
     #[test]

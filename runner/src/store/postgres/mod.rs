@@ -16,6 +16,7 @@ mod limits;
 mod listen;
 mod lone;
 mod migrate;
+mod monitor;
 mod notices;
 mod patience;
 mod pooler;
@@ -43,6 +44,8 @@ use tokio_util::sync::CancellationToken;
 use self::connect::{Identity, Target, unavailable};
 use self::exclusive::Exclusive;
 use self::groups::Groups;
+pub(super) use self::monitor::HOLDERS;
+pub use self::monitor::Options as MonitorOptions;
 use self::patience::{Patience, silence};
 use self::states::States;
 pub(super) use self::transaction::Transaction;
@@ -78,7 +81,8 @@ pub struct Options {
     pub connections: u32,
     /// The most transactions of users at once. Each has a connection of its own, which is opened when it is first needed and closed
     /// when it was not for ten minutes. Those that commit at the same time share a flush of the log, so more are faster, up to
-    /// some dozens. The default leaves room for three runners on a server that takes 100 connections, as PostgreSQL does by default.
+    /// some dozens. With the defaults four runners, that is three and one more during a rolling update, fit on a server that takes 100
+    /// connections, as PostgreSQL does by default: see [`most_connections`](Self::most_connections).
     pub transactions: u32,
     /// How long a transaction waits for a connection of that pool.
     pub transaction_wait: Duration,
@@ -95,6 +99,8 @@ pub struct Options {
     pub health: Health,
     /// Receives how far a migration of the schema has come; none while there is nothing to migrate.
     pub progress: Option<watch::Sender<Option<MigrationProgress>>>,
+    /// How the database is monitored.
+    pub monitor: MonitorOptions,
 }
 
 impl Options {
@@ -108,7 +114,7 @@ impl Options {
             groups: vec![(GroupName::default(), ShardMap::DEFAULT_SHARDS)],
             lanes: LaneOptions::default(),
             connections: 7,
-            transactions: 20,
+            transactions: 11,
             transaction_wait: Duration::from_secs(10),
             transaction_idle: Duration::from_secs(60),
             transaction_timeout: Duration::from_secs(300),
@@ -116,7 +122,15 @@ impl Options {
             metrics: None,
             health: Health::default(),
             progress: None,
+            monitor: MonitorOptions::default(),
         }
+    }
+
+    /// The most connections that a store with these options opens: for reads, for each lane, for wakes, for claims, for the recovery of
+    /// lost commits, and for transactions of users.
+    pub fn most_connections(&self) -> u32 {
+        let lanes = u32::try_from(self.lanes.lanes.max(1)).unwrap_or(u32::MAX);
+        self.connections.saturating_add(lanes).saturating_add(3).saturating_add(self.transactions.max(1))
     }
 }
 
@@ -137,6 +151,7 @@ pub struct PostgresStore {
     transactions: Transactions,
     wakes: broadcast::Sender<Wake>,
     listener: JoinHandle<()>,
+    monitor: JoinHandle<()>,
     patience: Duration,
 }
 
@@ -171,6 +186,7 @@ impl PostgresStore {
             .map(|lane| Writer::new(target.clone(), Arc::clone(&groups), lane, options.patience))
             .collect();
         let supervisor = options.health.supervisor();
+        let monitor = monitor::start(&pool, &target, &options);
         let transactions = Transactions::new(&target, &groups, &pool, &options);
         let lanes = Lanes::start(writers, options.lanes, options.metrics, &supervisor);
         let (wakes, _) = broadcast::channel(1024);
@@ -193,6 +209,7 @@ impl PostgresStore {
             transactions,
             wakes,
             listener,
+            monitor,
             patience,
         };
         // Whoever has a store misses no wake from then on.
@@ -226,6 +243,7 @@ impl PostgresStore {
 impl Drop for PostgresStore {
     fn drop(&mut self) {
         self.listener.abort();
+        self.monitor.abort();
     }
 }
 
@@ -383,6 +401,7 @@ impl Store for PostgresStore {
         self.lanes.close().await;
         self.transactions.close().await;
         self.listener.abort();
+        self.monitor.abort();
         self.pool.close().await;
     }
 }
