@@ -23,5 +23,7 @@ mod kinds;
 mod limits;
 #[path = "steps/order.rs"]
 mod order;
+#[path = "steps/repair.rs"]
+mod repair;
 #[path = "steps/shop.rs"]
 mod shop;

@@ -18,6 +18,8 @@ mod proxy;
 mod quick;
 #[path = "workflow/registration.rs"]
 mod registration;
+#[path = "workflow/repair.rs"]
+mod repair;
 #[path = "workflow/steering.rs"]
 mod steering;
 #[path = "workflow/transaction.rs"]

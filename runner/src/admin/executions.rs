@@ -76,7 +76,8 @@ impl Service {
                 let key = (!signal.key.is_empty()).then_some(signal.key.as_str());
                 executions.signal_once(&id, &signal.name, &payload, key).await
             }
-            Some(What::Cancel(_)) => executions.cancel(&id).await,
+            // A controller asks until it is done, so one that has ended is no error here.
+            Some(What::Cancel(_)) => executions.cancel(&id).await.or_else(unless_finished),
             Some(What::Suspend(_)) => executions.suspend(&id).await,
             Some(What::Resume(_)) => executions.resume(&id).await,
             Some(What::Retry(_)) => executions.retry(&id).await,
@@ -84,7 +85,9 @@ impl Service {
                 let entries = usize::try_from(reset.entries).unwrap_or(usize::MAX);
                 executions.reset(&id, entries).await.map(drop)
             }
-            Some(What::Terminate(terminate)) => executions.terminate(&id, &terminate.message).await,
+            Some(What::Terminate(terminate)) => {
+                executions.terminate(&id, &terminate.message).await.or_else(unless_finished)
+            }
             None => {
                 return Err(invalid("what", "this release does not know what the execution is to be told"));
             }
@@ -132,4 +135,8 @@ fn json(field: &str, text: &str) -> Result<Value, Status> {
         return Ok(Value::Null);
     }
     serde_json::from_str(text).map_err(|error| invalid(field, format_args!("it is no JSON: {error}")))
+}
+
+fn unless_finished(error: crate::entity::Error) -> Result<(), crate::entity::Error> {
+    if error.reason() == "Finished" { Ok(()) } else { Err(error) }
 }

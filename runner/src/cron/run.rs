@@ -160,8 +160,11 @@ async fn stop(context: &mut Context, told: &Told) -> Result<(), HandlerError> {
         }
         Task::Workflow { workflow, .. } => {
             let (client, id) = execution(context, told, workflow)?;
-            let call =
-                client.call::<IgnoredAny, IgnoredAny>(id, workflow::METHOD_CANCEL, &workflow::Cancel {});
+            let call = client.call::<IgnoredAny, IgnoredAny>(
+                id,
+                workflow::METHOD_CANCEL,
+                &workflow::Cancel::default(),
+            );
             outcome(context.call(call).await).map(drop)
         }
     }

@@ -53,6 +53,11 @@ fn said(event: &Event) -> (&'static str, Value) {
         Event::Promise { name, outcome } => ("Promise", with(outcome, json!({ "name": name }))),
         Event::Cancel(Why::Requested) => ("Cancelled", json!({ "why": "Requested" })),
         Event::Cancel(Why::Deadline) => ("Cancelled", json!({ "why": "Deadline" })),
+        Event::Forked { from, entries, keys, .. } => {
+            let keys: Vec<_> =
+                keys.iter().map(|kept| json!({ "name": kept.name, "key": kept.key })).collect();
+            ("Forked", json!({ "from": from.to_string(), "entries": entries, "keptKeys": keys }))
+        }
         Event::Ended { outcome } => ("Ended", with(outcome, json!({}))),
     }
 }

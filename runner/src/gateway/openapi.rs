@@ -154,10 +154,14 @@ fn summary(verb: &Verb, path: &str) -> &'static str {
         (_, "/v1/workflows/{id}/cancel") => "Cancels an execution: what it did is undone.",
         (_, "/v1/workflows/{id}/history") => "All that has happened to an execution.",
         (_, "/v1/workflows/{id}/queries/{name}") => "What an execution shows under a name.",
-        (_, "/v1/workflows/{id}/reset") => "Goes back to how an execution was after so many entries.",
+        (_, "/v1/workflows/{id}/reset") => {
+            "Continues an execution, in a new run, from where its history had so many entries."
+        }
         (_, "/v1/workflows/{id}/result") => "What came of an execution.",
         (_, "/v1/workflows/{id}/resume") => "Lets an execution go on that was suspended.",
-        (_, "/v1/workflows/{id}/retry") => "Goes on with an execution that is blocked or failed.",
+        (_, "/v1/workflows/{id}/retry") => {
+            "Continues an execution that is blocked, or, in a new run, one that failed."
+        }
         (_, "/v1/workflows/{id}/signals/{name}") => "Sends an execution a signal.",
         (_, "/v1/workflows/{id}/suspend") => "Lets an execution rest.",
         (_, "/v1/workflows/{id}/terminate") => "Ends an execution where it stands; nothing is undone.",
@@ -172,6 +176,12 @@ fn in_query(verb: &Verb, path: &str) -> &'static [(&'static str, &'static str)] 
             ("at", "Not before this time (RFC 3339)."),
             ("after", "Not before so much time has passed, such as 5m."),
         ],
+        ("POST", "/v1/workflows/{id}/retry" | "/v1/workflows/{id}/reset") => {
+            &[("dryRun", "If true, only shows which steps would run again, and under which keys.")]
+        }
+        ("GET", "/v1/workflows/{id}/history") => {
+            &[("run", "An earlier run, as `previousRun` of the execution says.")]
+        }
         ("GET", "/v1/workflows/{id}/result") => &[("wait", "How long to wait for its end, such as 30s.")],
         ("GET", "/v1/workflows") => &[
             ("type", "Only of this workflow."),

@@ -105,12 +105,13 @@ impl Kind {
     pub fn of(reason: &str) -> Self {
         match reason {
             "UnknownType" | "UnknownMethod" | "UnknownWorkflow" | "NoSuchRequest" | "NoSuchExecution"
-            | "NoSuchQuery" | "NoSuchDeadLetter" | "NoSuchGroup" | "NotFound" => Self::NotFound,
+            | "NoSuchRun" | "NoSuchQuery" | "NoSuchDeadLetter" | "NoSuchGroup" | "NotFound" => Self::NotFound,
             "NotPermitted" => Self::Forbidden,
             "NotPersisted" | "Streams" | "NotStreaming" | "InvalidAddress" | "Malformed" | "InvalidInput"
             | "InvalidJson" | "InvalidParameter" | "NoSuchStep" => Self::Invalid,
             "KeyReused" | "AlreadyStarted" => Self::Taken,
-            "Deadlock" | "TooDeep" | "Finished" | "NotFailed" | "NotOpen" | "Conflict" => Self::Conflict,
+            "Deadlock" | "TooDeep" | "Finished" | "NotFailed" | "AlreadyCompensated" | "NotOpen"
+            | "Conflict" => Self::Conflict,
             "Interrupted" | "Cancelled" | "Terminated" => Self::Stopped,
             "Acknowledged" => Self::Gone,
             "InputTooLarge" => Self::TooLarge,

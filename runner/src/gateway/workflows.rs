@@ -14,9 +14,9 @@ use super::problem::{of_door, of_end};
 use super::{Action, Kind, Problem, history};
 use crate::entity;
 use crate::message::codec::time::{from_millis, to_millis};
-use crate::message::{EntityAddress, EntityType, Outcome, codec};
+use crate::message::{EntityAddress, EntityType, Outcome, Snowflake, codec};
 use crate::store::{Cursor, Phase};
-use crate::workflow::{self, Description, Executions, Key, Report, Runtime, Select, Terms};
+use crate::workflow::{self, Description, Executions, Key, Repair, Report, Runtime, Select, Terms};
 
 /// Something that is done to an execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,6 +139,16 @@ impl Desk {
         }
     }
 
+    /// What a retry or a reset would do.
+    pub(super) async fn plan(&self, id: &ExecutionId, repair: Repair) -> Result<Value, Problem> {
+        let plan = self.node.workflows().plan(&id.address()?, repair).await.map_err(of_door)?;
+        let mut shown = serde_json::to_value(&plan).map_err(|error| {
+            Problem::new(Kind::Internal, "Malformed", format!("the plan cannot be written: {error}"))
+        })?;
+        shown["id"] = json!(id.to_string());
+        Ok(shown)
+    }
+
     async fn timely<T>(&self, asked: impl Future<Output = Result<T, entity::Error>>) -> Result<T, Problem> {
         let answer = tokio::time::timeout(self.options.timeout, asked).await;
         answer.map_err(|_| self.overdue("the execution did not answer"))?.map_err(of_door)
@@ -148,9 +158,18 @@ impl Desk {
         self.node.workflows().report(&id.address()?).await.map_err(of_door)
     }
 
-    /// The journal of an execution's present run.
-    pub(super) async fn history(&self, id: &ExecutionId) -> Result<Vec<Value>, Problem> {
-        let entries = self.node.workflows().history(&id.address()?).await.map_err(of_door)?;
+    /// The journal of an execution's present run, or of an earlier one.
+    pub(super) async fn history(&self, id: &ExecutionId, run: Option<&str>) -> Result<Vec<Value>, Problem> {
+        let (workflows, address) = (self.node.workflows(), id.address()?);
+        let entries = match run {
+            None => workflows.history(&address).await,
+            Some(run) => {
+                let run = run.parse().map(Snowflake::new);
+                let run = run.map_err(|_| Problem::parameter("run", "it is the number of a run"))?;
+                workflows.history_of_run(&address, run).await
+            }
+        };
+        let entries = entries.map_err(of_door)?;
         Ok(entries.iter().enumerate().map(|(place, entry)| history::shown(place, entry)).collect())
     }
 

@@ -119,6 +119,7 @@ impl Run {
         let input = codec::encode(&input).map_err(|error| malformed(&error))?;
         let child = Child {
             address: EntityAddress { entity_type: definition.entity_type, id },
+            path: path.to_owned(),
             named: key.is_some(),
             group: None,
             input: input.into(),

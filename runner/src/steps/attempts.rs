@@ -41,6 +41,7 @@ impl Run {
                 return Err(halt);
             }
             unless(stop, self.context.sleep_named(&format!("{path}:retry"), retry.pause(attempt))).await?;
+            self.context.forget_failures(&within);
             attempt += 1;
             within = format!("{path}#{attempt}");
             self.context.tried(noted, attempt, Some(halt.to_string()));

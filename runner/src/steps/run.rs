@@ -148,12 +148,13 @@ impl Run {
                     return Err(Halt::Stopped);
                 }
                 let path = join(within, &step.name);
+                let since = self.context.delivered();
                 let taken = self.step(step, &path, scope, stop).await?;
                 let skipped = taken.is_none();
                 last = taken.unwrap_or(Value::Null);
                 scope.add_step(&step.name, last.clone(), skipped);
                 if let (Some(undo), false) = (&step.compensate, skipped) {
-                    self.compensate(undo, &path, scope);
+                    self.compensate(undo, &path, since, scope);
                 }
             }
             if stop.is_set() { Err(Halt::Stopped) } else { Ok(last) }
@@ -170,6 +171,7 @@ impl Run {
         stop: &Stop,
     ) -> Result<Option<Value>, Halt> {
         let noted = self.context.began(path, kind(&step.action));
+        let since = self.context.delivered();
         let taken = async {
             let when = step.when.as_ref();
             if !when.map_or(Ok(true), |when| self.holds(when, scope, path, "when"))? {
@@ -185,9 +187,12 @@ impl Run {
             Err(halt) => (StepPhase::Failed, Some(halt.to_string())),
         };
         self.context.ended(noted, phase, message);
-        if step.compensate.is_some() && doubtful(&step.action, &taken) {
+        if matches!(taken, Err(Halt::Failed(_) | Halt::Unknown(_))) {
+            self.context.failed_at(path);
+        }
+        if doubtful(step, &taken) {
             let told = format!("{path}: it is not known whether it was done, so it was not undone");
-            self.context.compensate_at(path, move || Box::pin(std::future::ready(Err(told))));
+            self.context.unknown_at(path, since, told, step.compensate.is_none());
         }
         taken
     }
@@ -369,9 +374,9 @@ impl Run {
             deadline: timeout,
             ..Default::default()
         };
-        let (reach, key) = (self.reach.clone(), format!("{}:{path}", self.context.about().run));
-        let asking = self.context.activity(path, options, move |_| {
-            let (reach, question, key) = (reach.clone(), question.clone(), key.clone());
+        let (reach, name) = (self.reach.clone(), path.to_owned());
+        let asking = self.context.activity(path, options, move |activity| {
+            let (reach, question, key) = (reach.clone(), question.clone(), activity.key_by_name(&name));
             Box::pin(async move { reach.ask(question, &key).await })
         });
         let grace = || self.context.sleep_named(&format!("{path}:grace"), GRACE);
@@ -395,11 +400,11 @@ impl Run {
     }
 
     /// Remembers how to undo a step that has been taken. Expressions see what there is now: variables may change.
-    fn compensate(self: &Arc<Self>, undo: &Act, path: &str, scope: &Scope) {
+    fn compensate(self: &Arc<Self>, undo: &Act, path: &str, since: usize, scope: &Scope) {
         let (at, path) = (path, format!("{path}:compensate"));
         let (run, kind) = (Arc::clone(self), act_kind(undo));
         let question = self.question(undo, scope, &path, undo.kind());
-        self.context.compensate_at(at, move || {
+        self.context.compensate_at(at, since, move || {
             async move {
                 let noted = run.context.began(&path, kind);
                 let undone = match question {
@@ -416,9 +421,15 @@ impl Run {
     }
 }
 
-/// Whether something may have been done that was not told of.
-fn doubtful(action: &Action, taken: &Result<Option<Value>, Halt>) -> bool {
-    let acts = matches!(action, Action::Act { .. });
+/// Whether something may have been done that was not told of. A request that only reads does nothing.
+fn doubtful(step: &Step, taken: &Result<Option<Value>, Halt>) -> bool {
+    let acts = match &step.action {
+        Action::Act { act, .. } => match act.as_ref() {
+            Act::Http(http) => step.compensate.is_some() || !matches!(http.method.as_str(), "GET" | "HEAD"),
+            Act::Call { .. } => true,
+        },
+        _ => false,
+    };
     acts && matches!(taken, Err(Halt::Unknown(_) | Halt::Stopped))
 }
 

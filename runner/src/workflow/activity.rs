@@ -178,6 +178,8 @@ pub struct Context {
     pub attempt: u32,
     /// A transaction that commits with the journal, if the activity succeeds.
     pub tx: Tx,
+    /// The key that it had in an earlier run, in which its outcome was unknown.
+    pub(super) kept_key: Option<String>,
     pub(super) progress: Option<Bytes>,
     pub(super) beat: Arc<watch::Sender<Option<Bytes>>>,
     pub(super) cancel: CancellationToken,
@@ -185,8 +187,15 @@ pub struct Context {
 
 impl Context {
     /// A key that is the same for each attempt and for no other step: what to give to services that deduplicate.
+    ///
+    /// A retry of the execution uses it again if the outcome of the activity was unknown.
     pub fn key(&self) -> String {
-        format!("{}:{}", self.run, self.step)
+        self.kept_key.clone().unwrap_or_else(|| format!("{}:{}", self.run, self.step))
+    }
+
+    /// The same for an activity that is known by its name.
+    pub(crate) fn key_by_name(&self, name: &str) -> String {
+        self.kept_key.clone().unwrap_or_else(|| format!("{}:{name}", self.run))
     }
 
     /// Says that it is alive, and how far it has come. The next attempt is told.

@@ -35,6 +35,7 @@ pub(super) struct Attempt {
     pub(super) run: Snowflake,
     pub(super) step: Step,
     pub(super) attempt: u32,
+    pub(super) kept_key: Option<String>,
     pub(super) progress: Option<Bytes>,
     /// When the function asked for it, in milliseconds of Unix time.
     pub(super) since: i64,
@@ -63,7 +64,19 @@ pub(super) struct Tried {
 impl Attempt {
     pub(super) async fn run(self) -> Tried {
         let Self {
-            address, run, step, attempt, progress, since, cancel, store, options, work, inbox, ..
+            address,
+            run,
+            step,
+            attempt,
+            kept_key,
+            progress,
+            since,
+            cancel,
+            store,
+            options,
+            work,
+            inbox,
+            ..
         } = self;
         let Self { metrics, trace, mut span, .. } = self;
         let begun = Instant::now();
@@ -79,6 +92,7 @@ impl Attempt {
             step,
             attempt,
             tx: tx.clone(),
+            kept_key,
             progress: progress.clone(),
             beat: Arc::clone(&beat),
             cancel: cancel.clone(),

@@ -85,7 +85,7 @@ impl Operation {
 
     fn tell(&self, context: &mut Context, to: EntityAddress) -> Result<(), HandlerError> {
         match self {
-            Self::Cancel => context.send_to(to, METHOD_CANCEL, &Cancel {}, None),
+            Self::Cancel => context.send_to(to, METHOD_CANCEL, &Cancel::default(), None),
             Self::Terminate { reason } => {
                 context.send_to(to, METHOD_TERMINATE, &Terminate { reason: reason.clone() }, None)
             }

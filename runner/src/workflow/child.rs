@@ -14,6 +14,8 @@ use crate::shard::GroupName;
 pub struct Child {
     /// Who it will be. Until it is named, its id is its parent's.
     pub address: EntityAddress,
+    /// The path of the step that starts it, if its workflow is written as steps.
+    pub path: String,
     /// Whether it has an id of its own.
     pub named: bool,
     /// The shard group that it lives in; if it is not said, that of its type, as it is registered here.

@@ -11,6 +11,7 @@ use super::executions::{Duplicate, Executions, Terms};
 use super::journal::Entry;
 use super::native::{Execute, Key, Runtime};
 use super::reading::{Description, Select};
+use super::repair::{Repair, RepairPlan};
 use super::test::Recording;
 use super::{Definition, Report};
 use crate::client::{Error, reply};
@@ -158,7 +159,7 @@ impl<W: Execute> Client<W> {
         self.executions.query(id, name).await
     }
 
-    /// Cancels an execution: what it did is undone. Nothing happens if it has ended.
+    /// Cancels an execution: what it did is undone. `Finished` if it has ended.
     ///
     /// # Errors
     /// See [`entity::Error`].
@@ -167,7 +168,7 @@ impl<W: Execute> Client<W> {
     }
 
     /// Ends an execution where it stands, as failed with the reason `Terminated`: nothing is undone, and activities that run are told to
-    /// stop. Its children are cancelled, as their policy says. Nothing happens if it has ended.
+    /// stop. Its children are cancelled, as their policy says. `Finished` if it has ended.
     ///
     /// # Errors
     /// See [`entity::Error`].
@@ -191,11 +192,11 @@ impl<W: Execute> Client<W> {
         self.executions.resume(id).await
     }
 
-    /// Goes on with an execution that is blocked, or, in a new run, with one that failed, from the step because of which it did. What
-    /// was undone is not done again: [`reset`](Self::reset) goes further back.
+    /// Goes on with an execution that is blocked, or, in a new run, with one that failed: before the step because of which it did, or
+    /// before the first step that was compensated. [`plan`](Self::plan) tells what runs again.
     ///
     /// # Errors
-    /// See [`entity::Error`]; `NotFailed` if it is neither.
+    /// See [`entity::Error`]; `NotFailed` if it is neither, `AlreadyCompensated` if a compensation failed.
     pub async fn retry(&self, id: impl AsRef<str>) -> Result<(), entity::Error> {
         self.executions.retry(id).await
     }
@@ -203,9 +204,17 @@ impl<W: Execute> Client<W> {
     /// Goes on, in a new run, from where the journal had so many entries. Signals that came later are kept.
     ///
     /// # Errors
-    /// See [`entity::Error`]; `NoSuchStep` if the journal is shorter.
+    /// See [`entity::Error`]; `NoSuchStep` if the journal is shorter, `AlreadyCompensated` if steps before that were compensated.
     pub async fn reset(&self, id: impl AsRef<str>, entries: usize) -> Result<Started, entity::Error> {
         self.executions.reset(id, entries).await
+    }
+
+    /// What a retry or a reset would do: which steps run again, under which keys, and which were compensated. Nothing is changed.
+    ///
+    /// # Errors
+    /// Those of [`retry`](Self::retry) and [`reset`](Self::reset).
+    pub async fn plan(&self, id: impl AsRef<str>, repair: Repair) -> Result<RepairPlan, entity::Error> {
+        self.executions.plan(id, repair).await
     }
 
     /// What is known of an execution at a glance.

@@ -68,7 +68,36 @@ pub(super) type Make = Box<dyn FnOnce() -> Result<Bytes, codec::Error> + Send>;
 /// What undoes something, and the path of the step that did it if it has one.
 struct Undo {
     path: String,
-    run: Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>,
+    /// How many entries had been delivered when the step began.
+    since: usize,
+    /// How many had been delivered when this was registered.
+    registered: usize,
+    run: Compensation,
+}
+
+type Compensate = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
+
+enum Compensation {
+    Run(Compensate),
+    /// It is not known whether the step took effect, so nothing is run: this says so. An attempt of the block around it may follow
+    /// only if the step has no compensation.
+    Unknown {
+        message: String,
+        repeatable: bool,
+    },
+}
+
+/// A compensation that was begun when the execution as a whole was compensated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Compensated {
+    /// The path of the step; empty if the workflow does not say which one.
+    pub(super) path: String,
+    /// How many entries had been delivered when the step began.
+    pub(super) since: usize,
+    /// How many had been delivered when the compensation was registered.
+    pub(super) registered: usize,
+    /// Whether it succeeded.
+    pub(super) done: bool,
 }
 
 pub(super) struct State {
@@ -78,6 +107,12 @@ pub(super) struct State {
     /// What queries see.
     pub(super) shown: BTreeMap<String, Bytes>,
     undo: Vec<Undo>,
+    /// What was compensated as the execution failed or was cancelled.
+    pub(super) compensated: Vec<Compensated>,
+    /// The paths of steps that start children.
+    pub(super) children: BTreeMap<Step, String>,
+    /// Steps that failed, with how many entries had been delivered by then.
+    pub(super) failures: Vec<(String, usize)>,
     /// What went wrong while undoing.
     pub(super) not_undone: Vec<String>,
     /// The input with which the execution is to begin anew.
@@ -98,6 +133,9 @@ impl Context {
             work: BTreeMap::new(),
             shown: BTreeMap::new(),
             undo: Vec::new(),
+            compensated: Vec::new(),
+            children: BTreeMap::new(),
+            failures: Vec::new(),
             not_undone: Vec::new(),
             renewal: None,
             fatal: None,
@@ -236,15 +274,45 @@ impl Context {
     where
         F: FnOnce() -> BoxFuture<'static, Result<(), String>> + Send + 'static,
     {
-        self.compensate_at("", undo);
+        // Which of the steps before it this undoes is not said, so it may be any of them.
+        self.compensate_at("", 0, undo);
     }
 
-    /// The same for the step of a path.
-    pub(crate) fn compensate_at<F>(&self, path: &str, undo: F)
+    /// The same for the step of a path, which began when so many entries had been delivered.
+    pub(crate) fn compensate_at<F>(&self, path: &str, since: usize, undo: F)
     where
         F: FnOnce() -> BoxFuture<'static, Result<(), String>> + Send + 'static,
     {
-        self.state().undo.push(Undo { path: path.to_owned(), run: Box::new(undo) });
+        self.register(path, since, Compensation::Run(Box::new(undo)));
+    }
+
+    /// Notes that it is not known whether the step of a path took effect. Whether a block may take it again is said by whoever knows
+    /// whether it has a compensation.
+    pub(crate) fn unknown_at(&self, path: &str, since: usize, message: String, repeatable: bool) {
+        self.register(path, since, Compensation::Unknown { message, repeatable });
+    }
+
+    fn register(&self, path: &str, since: usize, run: Compensation) {
+        let mut state = self.state();
+        let registered = state.machine.delivered();
+        state.undo.push(Undo { path: path.to_owned(), since, registered, run });
+    }
+
+    /// How many entries were delivered.
+    pub(crate) fn delivered(&self) -> usize {
+        self.state().machine.delivered()
+    }
+
+    /// Notes that the step of a path failed.
+    pub(crate) fn failed_at(&self, path: &str) {
+        let mut state = self.state();
+        let delivered = state.machine.delivered();
+        state.failures.push((path.to_owned(), delivered));
+    }
+
+    /// Failures within a path are over, because it is taken again.
+    pub(crate) fn forget_failures(&self, path: &str) {
+        self.state().failures.retain(|(failed, _)| failed != path && !is_within(path, failed));
     }
 
     /// Shows a value to queries, until another one is shown under the same name.
@@ -306,20 +374,56 @@ impl Context {
     /// Does what is left to undo, last first.
     pub(super) fn undo(&self) -> BoxFuture<'static, ()> {
         let context = self.clone();
+        context.state().machine.compensate();
         Box::pin(async move {
             loop {
-                let Some(undo) = context.state().undo.pop() else { return };
-                if let Err(error) = (undo.run)().await {
-                    context.state().not_undone.push(error);
+                let Some(Undo { path, since, registered, run }) = context.state().undo.pop() else {
+                    return context.list_unknown();
+                };
+                let compensate = match run {
+                    Compensation::Run(compensate) => compensate,
+                    Compensation::Unknown { message, .. } => {
+                        context.state().not_undone.push(message);
+                        continue;
+                    }
+                };
+                let place = {
+                    let mut state = context.state();
+                    state.compensated.push(Compensated { path, since, registered, done: false });
+                    state.compensated.len() - 1
+                };
+                let result = compensate().await;
+                let mut state = context.state();
+                match result {
+                    Ok(()) => {
+                        if let Some(compensated) = state.compensated.get_mut(place) {
+                            compensated.done = true;
+                        }
+                    }
+                    Err(error) => state.not_undone.push(error),
                 }
             }
         })
     }
 
+    /// Lists activities that used up their attempts without a known outcome. Workflows that are written as steps do so themselves.
+    fn list_unknown(&self) {
+        if self.0.about.definition.is_some() {
+            return;
+        }
+        let mut state = self.state();
+        let unknown = state.machine.keys().unknown().filter(|(_, unknown)| unknown.ended);
+        let listed: Vec<_> = unknown
+            .map(|(_, unknown)| {
+                format!("{}: it is not known whether it was done, so it was not undone", unknown.name)
+            })
+            .collect();
+        state.not_undone.extend(listed);
+    }
+
     /// Undoes now what steps within a path did, last first. Whether all of it could be undone.
     pub(crate) async fn undo_within(&self, path: &str) -> bool {
-        let inside =
-            |undo: &Undo| undo.path.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']));
+        let inside = |undo: &Undo| is_within(path, &undo.path);
         let mut undone = true;
         loop {
             let undo = {
@@ -328,7 +432,12 @@ impl Context {
                 last.map(|last| undo.remove(last))
             };
             let Some(undo) = undo else { return undone };
-            if let Err(error) = (undo.run)().await {
+            let result = match undo.run {
+                Compensation::Run(compensate) => compensate().await,
+                Compensation::Unknown { repeatable: true, .. } => Ok(()),
+                Compensation::Unknown { message, .. } => Err(message),
+            };
+            if let Err(error) = result {
                 self.state().not_undone.push(error);
                 undone = false;
             }
@@ -348,6 +457,11 @@ impl Context {
         };
         drop((undo, work));
     }
+}
+
+/// Whether a path is inside of another one.
+pub(super) fn is_within(outer: &str, path: &str) -> bool {
+    path.strip_prefix(outer).is_some_and(|rest| rest.starts_with(['.', '[']))
 }
 
 /// What nobody gets to see.

@@ -95,10 +95,11 @@ impl Driver {
             return;
         }
         let Some(function) = &self.function else { return };
-        let (since, attempt, progress) = {
+        let (since, attempt, progress, kept_key) = {
             let state = function.context().state();
             let Some(open) = state.machine.open(step) else { return };
-            (open.since, open.attempts, open.progress.clone())
+            let kept_key = state.machine.keys().of(step, &activity.name).map(ToOwned::to_owned);
+            (open.since, open.attempts, open.progress.clone(), kept_key)
         };
         let cancel = CancellationToken::new();
         let about = function.context().about();
@@ -107,6 +108,7 @@ impl Driver {
             run: about.run,
             step,
             attempt,
+            kept_key,
             progress,
             since,
             cancel: cancel.clone(),

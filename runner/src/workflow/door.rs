@@ -3,6 +3,7 @@
 //! So requests are routed, redirected and deduplicated as those of any entity. What a request does to an execution commits
 //! with its reply, in one commit; the execution's driver is told afterwards.
 
+mod children;
 mod requests;
 mod runs;
 
@@ -17,12 +18,13 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 
 use super::child::Policy;
-use super::definition::Definition as Workflow;
+use super::definition::{Definition as Workflow, name_of};
 use super::driver::Shown;
 use super::host::Inner;
 use super::journal::{Entry, Event, Why};
 use super::machine::Blocked;
 use super::reading::{self, Journal};
+use super::repair::Repair;
 use super::shard::Shard;
 use super::summary::Summary;
 use super::tail::{Becoming, Lease, Row, Wake, Writing};
@@ -35,8 +37,8 @@ use crate::store::{self, Phase};
 pub use requests::Started;
 pub(crate) use requests::{Await, Awaited, Cancel, METHOD_CANCEL, METHOD_RESULT, METHOD_START, Start};
 pub(super) use requests::{
-    ChildEnded, METHOD_CHILD_ENDED, METHOD_QUERY, METHOD_RESET, METHOD_RESOLVE, METHOD_RESUME, METHOD_RETRY,
-    METHOD_SIGNAL, METHOD_SUSPEND, METHOD_TERMINATE, Reset, Resolve, Signal, Terminate,
+    ChildEnded, METHOD_ADOPT, METHOD_CHILD_ENDED, METHOD_QUERY, METHOD_RESET, METHOD_RESOLVE, METHOD_RESUME,
+    METHOD_RETRY, METHOD_SIGNAL, METHOD_SUSPEND, METHOD_TERMINATE, Reset, Resolve, Signal, Terminate,
 };
 
 /// The front door of one type of workflow.
@@ -68,6 +70,7 @@ impl Door {
         .map(|name| (name.to_owned(), written()))
         .collect();
         methods.insert(METHOD_CHILD_ENDED.to_owned(), written().visible_to(Visibility::Protected));
+        methods.insert(METHOD_ADOPT.to_owned(), written().visible_to(Visibility::Protected));
         methods.insert(METHOD_RESULT.to_owned(), Method::volatile());
         methods.insert(METHOD_QUERY.to_owned(), Method::volatile());
         let definition = Definition {
@@ -108,10 +111,11 @@ impl Handler for Desk {
                 METHOD_QUERY => self.query(call).await,
                 METHOD_RESET => {
                     let reset: Reset = call.input()?;
-                    self.reset(call, Some(reset.entries)).await
+                    self.fork(call, Repair::Reset { entries: reset.entries }).await
                 }
                 METHOD_RETRY => self.retry(call).await,
                 METHOD_TERMINATE => self.terminate(call).await,
+                METHOD_ADOPT => self.adopt(call).await,
                 _ => self.write(call).await,
             }
         }
@@ -149,7 +153,7 @@ impl Desk {
         let Terminate { reason } = call.input()?;
         let (shard, mut lease, row) = self.lease(call).await?;
         if row.phase.is_final() {
-            return reply(&());
+            return Err(finished(&row));
         }
         let outcome = Outcome::defect("Terminated", reason);
         if let Some(parent) = &row.summary.parent {
@@ -158,7 +162,7 @@ impl Desk {
         }
         let journal = Journal::read(shard.store().as_ref(), row.run).await.map_err(retry)?;
         for child in children(journal.entries.iter().chain(&journal.beyond)) {
-            call.send(child, METHOD_CANCEL, &Cancel {}, None)?;
+            call.send(child, METHOD_CANCEL, &Cancel::default(), None)?;
         }
         let phase = Phase::Failed;
         let summary = Summary {
@@ -242,10 +246,6 @@ impl Desk {
 /// What is written down of a request; nothing if it changes nothing.
 fn writing(call: &Call, row: &Row, longest: i64) -> Result<Option<Writing>, HandlerError> {
     let entry = |event| Some(Writing { entries: vec![Entry::now(event)], ..Writing::default() });
-    let over = || {
-        let message = format!("execution {} has ended: {:?}", row.address, row.phase);
-        HandlerError::failed("Finished", message)
-    };
     let becoming = |phase, active, summary| Some(Becoming { phase, active, summary });
     Ok(match call.method() {
         METHOD_CHILD_ENDED => {
@@ -270,9 +270,10 @@ fn writing(call: &Call, row: &Row, longest: i64) -> Result<Option<Writing>, Hand
                     timer: None,
                 })
             }
+            _ if row.phase.is_final() && call.input::<Cancel>()?.strict => return Err(finished(row)),
             _ => None,
         },
-        _ if row.phase.is_final() => return Err(over()),
+        _ if row.phase.is_final() => return Err(finished(row)),
         METHOD_SIGNAL | METHOD_RESOLVE if row.next >= longest => {
             return Err(HandlerError::failed("HistoryTooLong", Blocked::TooLong { longest }.to_string()));
         }
@@ -304,6 +305,11 @@ fn writing(call: &Call, row: &Row, longest: i64) -> Result<Option<Writing>, Hand
             return Err(HandlerError::failed("UnknownMethod", message));
         }
     })
+}
+
+fn finished(row: &Row) -> HandlerError {
+    let execution = format!("{}:{}", name_of(&row.address.entity_type), row.address.id);
+    HandlerError::failed("Finished", format!("execution {execution} has already ended as {:?}", row.phase))
 }
 
 /// Children that have not ended, and end with their parent.

@@ -162,6 +162,6 @@ impl super::shard::Shard {
         if child.policy == Policy::Abandon {
             return Ok(None);
         }
-        self.message(&child.address, &self.group_of(child), METHOD_CANCEL, &Cancel {}).map(Some)
+        self.message(&child.address, &self.group_of(child), METHOD_CANCEL, &Cancel::default()).map(Some)
     }
 }

@@ -17,11 +17,12 @@ use super::door::{
 use super::journal::Entry;
 use super::native::{Key, Runtime, digest};
 use super::reading::{Description, Select};
+use super::repair::{Repair, RepairPlan};
 use super::test::Recording;
 use super::{Definition, Host, Report};
 use crate::client::{EntityClient, Error};
 use crate::entity::{self, Never};
-use crate::message::{EntityAddress, EntityId, Failure, InvalidAddress, Outcome, codec};
+use crate::message::{EntityAddress, EntityId, Failure, InvalidAddress, Outcome, Snowflake, codec};
 use crate::store::Cursor;
 
 /// Starts executions of one workflow and asks them, whatever its types are. Cheap to clone.
@@ -249,19 +250,19 @@ impl Executions {
         self.ask(id, METHOD_QUERY, name).await
     }
 
-    /// Cancels an execution: what it did is undone. Nothing happens if it has ended.
+    /// Cancels an execution: what it did is undone.
     ///
     /// # Errors
-    /// See [`entity::Error`].
+    /// See [`entity::Error`]; `Finished` if the execution has ended.
     pub async fn cancel(&self, id: impl AsRef<str>) -> Result<(), entity::Error> {
-        self.ask(id, METHOD_CANCEL, &Cancel {}).await
+        self.ask(id, METHOD_CANCEL, &Cancel { strict: true }).await
     }
 
     /// Ends an execution where it stands, as failed with the reason `Terminated`: nothing is undone, and activities that run are told to
-    /// stop. Its children are cancelled, as their policy says. Nothing happens if it has ended.
+    /// stop. Its children are cancelled, as their policy says.
     ///
     /// # Errors
-    /// See [`entity::Error`].
+    /// See [`entity::Error`]; `Finished` if the execution has ended.
     pub async fn terminate(&self, id: impl AsRef<str>, reason: &str) -> Result<(), entity::Error> {
         self.ask(id, METHOD_TERMINATE, &Terminate { reason: reason.to_owned() }).await
     }
@@ -282,11 +283,11 @@ impl Executions {
         self.ask(id, METHOD_RESUME, &()).await
     }
 
-    /// Goes on with an execution that is blocked, or, in a new run, with one that failed, from the step because of which it did. What
-    /// was undone is not done again: [`reset`](Self::reset) goes further back.
+    /// Goes on with an execution that is blocked, or, in a new run, with one that failed: before the step because of which it did, or
+    /// before the first step that was compensated. [`plan`](Self::plan) tells what runs again.
     ///
     /// # Errors
-    /// See [`entity::Error`]; `NotFailed` if it is neither.
+    /// See [`entity::Error`]; `NotFailed` if it is neither, `AlreadyCompensated` if a compensation failed.
     pub async fn retry(&self, id: impl AsRef<str>) -> Result<(), entity::Error> {
         self.ask::<serde::de::IgnoredAny, _>(id, METHOD_RETRY, &()).await.map(drop)
     }
@@ -294,9 +295,17 @@ impl Executions {
     /// Goes on, in a new run, from where the journal had so many entries. Signals that came later are kept.
     ///
     /// # Errors
-    /// See [`entity::Error`]; `NoSuchStep` if the journal is shorter.
+    /// See [`entity::Error`]; `NoSuchStep` if the journal is shorter, `AlreadyCompensated` if steps before that were compensated.
     pub async fn reset(&self, id: impl AsRef<str>, entries: usize) -> Result<Started, entity::Error> {
         self.ask(id, METHOD_RESET, &Reset { entries }).await
+    }
+
+    /// What a retry or a reset would do: which steps run again, under which keys, and which were compensated. Nothing is changed.
+    ///
+    /// # Errors
+    /// Those of [`retry`](Self::retry) and [`reset`](Self::reset).
+    pub async fn plan(&self, id: impl AsRef<str>, repair: Repair) -> Result<RepairPlan, entity::Error> {
+        self.host.plan(&self.address(id)?, repair).await
     }
 
     /// What is known of an execution at a glance.
@@ -321,6 +330,18 @@ impl Executions {
     /// `NoSuchExecution`, or the store's.
     pub async fn history(&self, id: impl AsRef<str>) -> Result<Vec<Entry>, entity::Error> {
         self.host.history(&self.address(id)?).await
+    }
+
+    /// All that has happened in an earlier run of an execution.
+    ///
+    /// # Errors
+    /// `NoSuchExecution`, `NoSuchRun`, or the store's.
+    pub async fn history_of_run(
+        &self,
+        id: impl AsRef<str>,
+        run: Snowflake,
+    ) -> Result<Vec<Entry>, entity::Error> {
+        self.host.history_of_run(&self.address(id)?, run).await
     }
 
     /// All that a replay needs to know of an execution, to be kept and run against new code; see [`test`](super::test).

@@ -10,11 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::changes::Changes;
 use super::door::Door;
-use super::function::{Function, Turn};
-use super::journal::Entry;
 use super::report::Planned;
 use super::shard::Shard;
-use super::tail::Row;
 use super::{Definition, Metrics, Workflow};
 use crate::entity::{self, InvalidDefinition, Pace};
 use crate::message::{EntityAddress, EntityType};
@@ -429,24 +426,6 @@ impl Inner {
                 ),
             }
         }
-    }
-
-    /// How many entries of a journal come before the one because of which the function failed.
-    pub(super) fn cause_of_failure(&self, row: &Row, journal: &[Entry]) -> Option<usize> {
-        let workflow = self.workflow(&row.address.entity_type)?;
-        let mut function = Function::over(workflow.as_ref(), row, journal, || {});
-        if function.turn() != Turn::Waiting {
-            return Some(0);
-        }
-        for (place, entry) in journal.iter().enumerate() {
-            if function.is_undoing() {
-                return Some(place.saturating_sub(1));
-            }
-            if function.deliver(entry.clone()) != Turn::Waiting {
-                return Some(place);
-            }
-        }
-        None
     }
 }
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::child::Policy;
+use super::keys::KeptKey;
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{EntityAddress, Outcome, Snowflake};
 use crate::store;
@@ -160,6 +161,18 @@ pub enum Event {
     /// The execution is to end before its time.
     #[serde(rename = "K")]
     Cancel(Why),
+    /// A retry or reset continues here, in a new run, with the entries before this one.
+    #[serde(rename = "O")]
+    Forked {
+        /// The run before.
+        from: Snowflake,
+        /// How many entries of its journal were kept as they were.
+        entries: u32,
+        /// Keys of activities whose outcome was unknown. They replace those of an earlier fork.
+        keys: Vec<KeptKey>,
+        /// Steps that have no answer, and all their time and attempts again.
+        restarted: Vec<Step>,
+    },
     /// The execution has ended.
     #[serde(rename = "E")]
     Ended {
@@ -232,6 +245,7 @@ impl Event {
             | Self::Signal { .. }
             | Self::Promise { .. }
             | Self::Cancel(_)
+            | Self::Forked { .. }
             | Self::Ended { .. } => return None,
         })
     }
@@ -261,6 +275,14 @@ impl Opening {
         }
         opening
     }
+}
+
+/// The run that a journal continues, if it does.
+pub(super) fn previous_run(journal: &[Entry]) -> Option<Snowflake> {
+    journal.iter().rev().find_map(|entry| match entry.event {
+        Event::Forked { from, .. } | Event::Begun { from, .. } => Some(from),
+        _ => None,
+    })
 }
 
 /// What a function asks for with a step.
@@ -364,6 +386,14 @@ mod tests {
             (".{0,9}", outcome()).prop_map(|(name, outcome)| Event::Promise { name, outcome }),
             Just(Event::Cancel(Why::Requested)),
             Just(Event::Cancel(Why::Deadline)),
+            (any::<i64>(), any::<u32>(), proptest::option::of(step()), "[a-z]{1,9}", step()).prop_map(
+                |(from, entries, of, name, open)| Event::Forked {
+                    from: Snowflake::new(from),
+                    entries,
+                    keys: vec![KeptKey { step: of, key: format!("1:{name}"), name }],
+                    restarted: vec![open],
+                }
+            ),
             outcome().prop_map(|outcome| Event::Ended { outcome }),
         ]
     }

@@ -10,6 +10,7 @@ use std::task::Waker;
 use bytes::Bytes;
 
 use super::journal::{Asked, Entry, Event, Kind, Step, Why};
+use super::keys::Keys;
 use crate::message::Outcome;
 
 /// Why an execution cannot go on with this code.
@@ -134,6 +135,9 @@ pub struct Machine {
     /// Steps that the function does not wait for any more, to be told to stop.
     dropped: Vec<Step>,
     steps_done: u32,
+    /// How many entries were delivered.
+    delivered: usize,
+    keys: Keys,
 }
 
 /// What else than steps can be waited for.
@@ -173,6 +177,7 @@ impl Machine {
     /// The function has not asked for what the entry answers.
     pub fn deliver(&mut self, entry: Entry) -> Result<(), Blocked> {
         self.ahead = self.ahead.saturating_sub(1);
+        self.delivered = self.delivered.saturating_add(1);
         // Clocks of several owners may differ, but a function never sees time go back.
         self.now = self.now.max(entry.at);
         if let Some((step, asked)) = entry.event.step()
@@ -182,8 +187,20 @@ impl Machine {
             return Err(self.block(Blocked::NotAsked { step, recorded }));
         }
         match entry.event {
-            Event::Activity { step, outcome, .. } | Event::ChildEnded { step, outcome } => {
+            Event::Activity { step, outcome, .. } => {
+                self.keys.answered(step, &outcome);
                 self.answer(step, outcome);
+            }
+            Event::ChildEnded { step, outcome } => self.answer(step, outcome),
+            Event::Forked { keys, restarted, .. } => {
+                self.keys.replace(keys);
+                for step in restarted {
+                    if let Some(open) = self.open.get_mut(&step) {
+                        open.since = self.now;
+                        open.attempts = 0;
+                        open.again = 0;
+                    }
+                }
             }
             Event::Slept { step, .. } => self.answer(step, Outcome::Success(Bytes::new())),
             Event::Recorded { step, value, .. } => self.answer(step, Outcome::Success(value)),
@@ -252,6 +269,7 @@ impl Machine {
             return Err(self.block(Blocked::Mismatch { step, recorded, asked }));
         }
         self.next += 1;
+        self.keys.asked(step, &asked);
         self.open.insert(
             step,
             Open {
@@ -406,6 +424,20 @@ impl Machine {
     /// Whether there are entries that the function has not been told of.
     pub fn is_behind(&self) -> bool {
         self.ahead > 0
+    }
+
+    /// How many entries were delivered.
+    pub fn delivered(&self) -> usize {
+        self.delivered
+    }
+
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// From now on, what the function asks for compensates the execution as a whole.
+    pub(super) fn compensate(&mut self) {
+        self.keys.compensate_from(Step(self.next));
     }
 
     /// How many steps have been answered.

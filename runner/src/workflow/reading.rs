@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::definition::name_of;
 use super::driver::look_at;
-use super::journal::{Entry, Opening};
+use super::journal::{Entry, Opening, previous_run};
 use super::machine::Blocked;
+use super::repair::{Fork, Repair, RepairPlan};
 use super::summary::{Problem, Summary};
 use super::tail::Row;
 use super::test::Recording;
@@ -19,7 +20,7 @@ use crate::entity;
 use crate::message::codec::time::to_millis;
 use crate::message::{EntityAddress, EntityId, EntityType, Failure, Outcome, Snowflake, codec};
 use crate::shard::GroupName;
-use crate::store::{self, Cursor, Filter, Phase, Store, StoredExecution};
+use crate::store::{self, Cursor, Execution, Filter, Phase, Store, StoredExecution};
 
 /// Which executions to list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -107,6 +108,60 @@ impl Host {
     pub async fn history(&self, address: &EntityAddress) -> Result<Vec<Entry>, entity::Error> {
         let stored = self.stored(address).await?;
         readable(Journal::read(self.store(), stored.execution.run).await?)
+    }
+
+    /// All that has happened in an earlier run of an execution, which a retry, a reset or a start has continued.
+    ///
+    /// # Errors
+    /// `NoSuchExecution`, `NoSuchRun` if none of its runs has this id, `UnreadableJournal`, or the store's.
+    pub async fn history_of_run(
+        &self,
+        address: &EntityAddress,
+        run: Snowflake,
+    ) -> Result<Vec<Entry>, entity::Error> {
+        let mut current = self.stored(address).await?.execution.run;
+        loop {
+            let entries = readable(Journal::read(self.store(), current).await?)?;
+            if current == run {
+                return Ok(entries);
+            }
+            current = previous_run(&entries).ok_or_else(|| {
+                let (workflow, id) = (name_of(&address.entity_type), &address.id);
+                failed(
+                    "NoSuchRun",
+                    format!("execution {workflow}:{id} has no run {run}, or it is not kept any more"),
+                )
+            })?;
+        }
+    }
+
+    /// What a retry or a reset of an execution would do. Nothing is changed.
+    ///
+    /// # Errors
+    /// `NoSuchExecution`, `NotFailed` or `AlreadyCompensated` as the repair itself, `UnknownWorkflow`, or the store's.
+    pub async fn plan(&self, address: &EntityAddress, repair: Repair) -> Result<RepairPlan, entity::Error> {
+        let execution = self.stored(address).await?.execution;
+        let (row, journal) = (row_of(&execution), Journal::read(self.store(), execution.run).await?);
+        let workflow = self.workflow(&address.entity_type).ok_or_else(|| {
+            let name = name_of(&address.entity_type);
+            failed(
+                "UnknownWorkflow",
+                format!("no workflow {name} is registered here, so it cannot be replayed"),
+            )
+        })?;
+        match (repair, row.phase) {
+            // It continues where it is blocked, in the same run.
+            (Repair::Retry, Phase::Blocked) => {
+                let (run, entries) = (row.run.to_string(), journal.entries.len());
+                return Ok(RepairPlan { run, entries, steps: Vec::new() });
+            }
+            (Repair::Retry, phase) if phase != Phase::Failed => return Err(not_failed(&row)),
+            _ => {}
+        }
+        let fork = Fork::plan(workflow.as_ref(), &row, &journal, repair);
+        let mut fork = fork.map_err(|rejected| failed(rejected.reason(), rejected.to_string()))?;
+        fork.resolve_children(self.store()).await?;
+        Ok(fork.into_plan(row.run))
     }
 
     /// All that a replay needs to know of an execution, to be kept and run against new code; see [`test`](super::test).
@@ -197,17 +252,7 @@ impl Host {
         Opening::of(journal).definition?;
         let execution = &stored.execution;
         let workflow = self.workflow(&execution.address.entity_type)?;
-        let row = Row {
-            summary: Arc::new(Summary::lenient(&execution.summary)),
-            address: execution.address.clone(),
-            group: execution.group.clone(),
-            run: execution.run,
-            phase: execution.phase,
-            active: execution.active,
-            started: to_millis(execution.started),
-            input: execution.input.clone(),
-            next: 0,
-        };
+        let row = row_of(execution);
         let function = look_at(workflow.as_ref(), &row, journal);
         let trace = std::mem::take(&mut function.context().state().trace);
         Some(trace)
@@ -219,10 +264,32 @@ impl Host {
     }
 }
 
+fn not_failed(row: &Row) -> entity::Error {
+    let message = format!(
+        "execution {} is {:?}: only one that has failed or is blocked can be retried",
+        row.address, row.phase
+    );
+    failed("NotFailed", message)
+}
+
 /// What whoever asks for an execution that is not there is told.
 pub(super) fn no_such(address: &EntityAddress) -> String {
     let (workflow, id) = (name_of(&address.entity_type), &address.id);
     format!("there is no execution {id} of workflow {workflow}: it was never started, or ended long ago")
+}
+
+fn row_of(execution: &Execution) -> Row {
+    Row {
+        summary: Arc::new(Summary::lenient(&execution.summary)),
+        address: execution.address.clone(),
+        group: execution.group.clone(),
+        run: execution.run,
+        phase: execution.phase,
+        active: execution.active,
+        started: to_millis(execution.started),
+        input: execution.input.clone(),
+        next: 0,
+    }
 }
 
 fn place(stored: &StoredExecution) -> (SystemTime, &EntityAddress) {

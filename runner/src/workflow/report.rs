@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::definition::name_of;
-use super::journal::{Asked, Entry, Event, Kind, Step};
+use super::journal::{Asked, Entry, Event, Kind, Step, previous_run};
 use super::summary::{Open, Problem, Summary};
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{Outcome, codec};
@@ -32,6 +32,9 @@ pub struct Report {
     pub workflow: String,
     /// Its present run.
     pub run: String,
+    /// The run that this one continues, if it was retried, reset or begun again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_run: Option<String>,
     /// How far it is.
     pub phase: Phase,
     /// When it began.
@@ -185,6 +188,7 @@ impl Report {
             id: execution.address.id.to_string(),
             workflow: name_of(&execution.address.entity_type).to_owned(),
             run: execution.run.to_string(),
+            previous_run: previous_run(journal).map(|run| run.to_string()),
             phase: execution.phase,
             started: started.into(),
             ended: stored.ended.map(Into::into),

@@ -264,7 +264,7 @@ impl<W: Execute> ChildStep<W> {
             let address =
                 EntityAddress { entity_type: definition.entity_type, id: context.about().address.id.clone() };
             let (group, policy) = (Some(definition.group), Policy::default());
-            Ok(Child { address, named: false, group, input: input.into(), policy })
+            Ok(Child { address, path: String::new(), named: false, group, input: input.into(), policy })
         });
         Self { context: context.clone(), child, gives: PhantomData }
     }

@@ -35,6 +35,9 @@ impl Future for Asking {
             let Ok(step) = state.machine.ask(asked) else { return Poll::Pending };
             if let Work::Child(child) = &mut work {
                 child.name(this.context.about(), step);
+                if !child.path.is_empty() {
+                    state.children.insert(step, child.path.clone());
+                }
             }
             state.work.insert(step, work);
             this.step = Some(step);

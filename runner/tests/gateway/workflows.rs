@@ -120,6 +120,13 @@ async fn executions_fail_and_are_steered() {
     assert_eq!(failed.problem(), (409, "SoldOut".to_owned()));
     assert_eq!(failed.json()["details"], json!({ "item": "apples" }));
     order.empty.store(false, Ordering::SeqCst);
+    let plan = post("order:f/retry?dryRun=true", json!(null)).await;
+    assert_eq!((plan.status.as_u16(), &plan.json()["id"]), (200, &json!("order:f")));
+    assert!(plan.json()["steps"].as_array().unwrap().iter().all(|step| step["fate"] != "Repeated"));
+    let no_plan = post("order:f/cancel?dryRun=true", json!(null)).await;
+    assert_eq!(no_plan.problem(), (400, "InvalidParameter".to_owned()));
+    assert_eq!(post("order:f/cancel", json!(null)).await.problem(), (409, "Finished".to_owned()));
+    assert_eq!(post("order:f/terminate", json!(null)).await.problem(), (409, "Finished".to_owned()));
     assert_eq!(post("order:f/retry", json!(null)).await.status, 202);
     assert_eq!(post("order:f/signals/approved", json!("Ann")).await.status, 202);
     assert_eq!(http.get(&format!("{path}/result?wait=50s")).await.json(), "1 apples for Ann");

@@ -280,6 +280,9 @@ async fn an_entry_that_cannot_be_read_blocks_the_execution(place: Place) {
     client.reset(&id, 1).await.unwrap();
     assert_eq!(client.join(&id).await.unwrap(), "second");
     let history = client.history(&id).await.unwrap();
-    assert!(matches!(&history[1], Entry { event: Event::Signal { name, .. }, .. } if name == "go"));
+    assert!(
+        matches!(&history[1], Entry { event: Event::Forked { from, entries: 1, .. }, .. } if *from == run)
+    );
+    assert!(matches!(&history[2], Entry { event: Event::Signal { name, .. }, .. } if name == "go"));
     assert_eq!(ledger.all(), ["first", "second"]);
 }

@@ -438,6 +438,6 @@ async fn a_missing_execution_is_told_so(place: Place) {
     assert_eq!(client.describe("nobody").await.unwrap_err().reason(), "NoSuchExecution");
     // And can be started all the same.
     assert_eq!(client.execute(&"nobody".into()).await.unwrap(), "nobody");
-    client.cancel("nobody").await.unwrap();
+    assert_eq!(client.cancel("nobody").await.unwrap_err().reason(), "Finished");
     assert_eq!(client.signal("nobody", "go", &()).await.unwrap_err().reason(), "Finished");
 }

@@ -69,7 +69,9 @@ async fn a_terminated_execution_ends_where_it_stands_and_undoes_nothing(place: P
     assert!(error.to_string().contains("nobody wants it"), "{error}");
     until("the activity is told", || async { ledger.count("told to stop") == 1 }).await;
     // What it gave came too late, and nothing was undone.
-    client.terminate(&id, "again").await.unwrap();
+    let again = client.terminate(&id, "again").await.unwrap_err();
+    assert_eq!(again.reason(), "Finished");
+    assert!(again.to_string().contains("Failed"), "{again}");
     let report = client.report(&id).await.unwrap();
     assert_eq!((report.phase, report.step.as_str()), (Phase::Failed, "1/1"));
     assert_eq!(report.failure.unwrap().message, "nobody wants it");

@@ -119,7 +119,7 @@ impl Workflows for Service {
     async fn history(&self, request: Request<HistoryRequest>) -> Result<Response<HistoryReply>, Status> {
         let (metadata, _, asked) = request.into_parts();
         let id = self.execution(&metadata, &Action::ReadWorkflow, &asked.id).await?;
-        let entries = self.0.history(&id).await?.iter().map(|entry| entry.to_string().into()).collect();
+        let entries = self.0.history(&id, None).await?.iter().map(|entry| entry.to_string().into()).collect();
         Ok(Response::new(HistoryReply { entries }))
     }
 }

@@ -52,6 +52,15 @@ impl Query {
         page(text.parse().ok().filter(|limit| *limit > 0).unwrap_or(u32::MAX))
     }
 
+    /// Whether something is only to be shown and not to be done.
+    pub(super) fn dry_run(&self) -> Result<bool, Problem> {
+        match self.get("dryRun") {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(Problem::parameter("dryRun", "it is true or false")),
+        }
+    }
+
     pub(super) fn at(&self) -> Result<Option<SystemTime>, Problem> {
         due(self.get("at").unwrap_or_default(), self.get("after").unwrap_or_default())
     }

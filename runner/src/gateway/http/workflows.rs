@@ -15,6 +15,7 @@ use crate::gateway::execution::ExecutionId;
 use crate::gateway::workflows::{Control, Listing, listed, phase, shown};
 use crate::gateway::{Action, Problem, json};
 use crate::runner::duration;
+use crate::workflow::Repair;
 
 /// What cannot stand in a part of a path.
 const PART: &AsciiSet = &CONTROLS
@@ -88,10 +89,10 @@ pub(super) async fn describe(desk: &Desk, ask: Ask, id: &str) -> Answer {
     Ok(reply::json(StatusCode::OK, &shown(&id, &desk.report(&id).await?)?))
 }
 
-/// `GET /v1/workflows/{id}/history`
+/// `GET /v1/workflows/{id}/history?run=…`
 pub(super) async fn history(desk: &Desk, ask: Ask, id: &str) -> Answer {
     desk.allow(&ask.credential(), &Action::ReadWorkflow).await?;
-    let entries = desk.history(&id.parse()?).await?;
+    let entries = desk.history(&id.parse()?, ask.query.get("run")).await?;
     Ok(reply::json(StatusCode::OK, &json!({ "entries": entries })))
 }
 
@@ -126,7 +127,16 @@ pub(super) async fn control(desk: &Desk, ask: Ask, id: &str, verb: &str) -> Answ
     let action = if verb == "terminate" { Action::TerminateWorkflow } else { Action::ChangeWorkflow };
     desk.allow(&ask.credential(), &action).await?;
     let id: ExecutionId = id.parse()?;
+    let dry_run = ask.query.dry_run()?;
     let said = ask.json(desk).await?;
+    if dry_run {
+        let repair = match verb {
+            "retry" => Repair::Retry,
+            "reset" => Repair::Reset { entries: entries(&said)? },
+            _ => return Err(Problem::parameter("dryRun", "only a retry and a reset have a plan to show")),
+        };
+        return Ok(reply::json(StatusCode::OK, &desk.plan(&id, repair).await?));
+    }
     let control = match verb {
         "cancel" => Control::Cancel,
         "suspend" => Control::Suspend,

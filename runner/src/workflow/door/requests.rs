@@ -20,6 +20,7 @@ pub(in crate::workflow) const METHOD_RETRY: &str = "retry";
 pub(in crate::workflow) const METHOD_RESET: &str = "reset";
 pub(in crate::workflow) const METHOD_TERMINATE: &str = "terminate";
 pub(in crate::workflow) const METHOD_CHILD_ENDED: &str = "child_ended";
+pub(in crate::workflow) const METHOD_ADOPT: &str = "adopt";
 pub(crate) const METHOD_RESULT: &str = "result";
 pub(in crate::workflow) const METHOD_QUERY: &str = "query";
 
@@ -66,8 +67,19 @@ pub(in crate::workflow) struct Resolve {
     pub(in crate::workflow) outcome: Outcome,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Cancel {}
+/// Cancels an execution.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Cancel {
+    /// Whether it is an error if the execution has ended.
+    #[serde(default)]
+    pub(in crate::workflow) strict: bool,
+}
+
+/// Another run of its parent waits for a child.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::workflow) struct Adopt {
+    pub(in crate::workflow) parent: Parent,
+}
 
 /// Ends an execution where it stands.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,17 +5,21 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::requests::{ChildEnded, METHOD_CHILD_ENDED, Start, Started};
-use super::{Desk, gone, reply, resumed, retry};
+use super::requests::{
+    Adopt, Cancel, ChildEnded, METHOD_ADOPT, METHOD_CANCEL, METHOD_CHILD_ENDED, Start, Started,
+};
+use super::{Desk, children, gone, reply, resumed, retry};
 use crate::entity::{Call, HandlerError};
 use crate::message::codec::time::{from_millis, to_millis};
 use crate::message::{Failure, Outcome, Snowflake, codec};
 use crate::store::{Change, Execution, Phase};
 use crate::workflow::activity::millis;
+use crate::workflow::child::Parent;
 use crate::workflow::executions::Duplicate;
-use crate::workflow::journal::{Entry, Event, Opening};
+use crate::workflow::journal::{Entry, Event};
 use crate::workflow::native::digest;
 use crate::workflow::reading::Journal;
+use crate::workflow::repair::{Fork, Repair};
 use crate::workflow::shard::Shard;
 use crate::workflow::summary::{Anew, Summary};
 use crate::workflow::tail::{Becoming, Lease, Row, Writing};
@@ -125,7 +129,7 @@ impl Desk {
     }
 
     /// Begins an execution that has ended once more, with nothing of what it was.
-    async fn anew(&self, call: &mut Call, start: Start) -> Result<Bytes, HandlerError> {
+    pub(super) async fn anew(&self, call: &mut Call, start: Start) -> Result<Bytes, HandlerError> {
         let (shard, lease, row) = self.lease(call).await?;
         if !row.phase.is_final() {
             // Somebody was faster.
@@ -137,7 +141,8 @@ impl Desk {
         let mut opening = self.opening(&start, started)?;
         let begun = Event::Begun { input: start.input, from: row.run };
         opening.insert(0, Entry { at: started, event: begun });
-        let run = Self::renew(call, shard, lease, &row, &summary, &opening)?;
+        let run = shard.next_id().map_err(retry)?;
+        Self::renew(call, shard, lease, &row, run, &summary, &opening)?;
         reply(&Started { run, existing: false })
     }
 
@@ -147,10 +152,10 @@ impl Desk {
         shard: Arc<Shard>,
         mut lease: Lease,
         row: &Row,
+        to: Snowflake,
         summary: &Summary,
         entries: &[Entry],
-    ) -> Result<Snowflake, HandlerError> {
-        let to = shard.next_id().map_err(retry)?;
+    ) -> Result<(), HandlerError> {
         let summary = summary.encode().map_err(retry)?;
         let entries: Result<Vec<_>, _> = entries.iter().map(Entry::encode).collect();
         let address = row.address.clone();
@@ -164,7 +169,7 @@ impl Desk {
             shard.changed(&address);
             shard.resident(&address);
         });
-        Ok(to)
+        Ok(())
     }
 
     /// There is an execution with this id already.
@@ -178,6 +183,12 @@ impl Desk {
             Duplicate::AfterFailure if failed => return self.anew(call, start).await,
             Duplicate::AfterEnd if row.phase.is_final() => return self.anew(call, start).await,
             Duplicate::Join | Duplicate::AfterFailure | Duplicate::AfterEnd => {}
+        }
+        if let (Some(before), Some(parent)) = (&row.summary.parent, &start.parent)
+            && before.address == parent.address
+            && before.run != parent.run
+        {
+            return self.start_again(call, start).await;
         }
         let ours = row.summary.parent == start.parent
             && row.summary.given == start.definition.as_deref().map(digest);
@@ -213,7 +224,7 @@ impl Desk {
             }
             Phase::Failed => {
                 drop(lease);
-                self.reset(call, None).await
+                self.fork(call, Repair::Retry).await
             }
             _ => Err(HandlerError::failed(
                 "NotFailed",
@@ -225,41 +236,36 @@ impl Desk {
         }
     }
 
-    /// Begins another run that has the first so many entries of the journal; or, if none are named, those before the failure.
-    pub(super) async fn reset(&self, call: &mut Call, entries: Option<usize>) -> Result<Bytes, HandlerError> {
+    /// Continues in a new run that is forked from the present one.
+    pub(super) async fn fork(&self, call: &mut Call, repair: Repair) -> Result<Bytes, HandlerError> {
         let (shard, lease, row) = self.lease(call).await?;
-        let Journal { entries: journal, beyond, unreadable, .. } =
-            Journal::read(shard.store().as_ref(), row.run).await.map_err(retry)?;
+        let store = shard.store();
+        let journal = Journal::read(store.as_ref(), row.run).await.map_err(retry)?;
         let inner = self.inner.upgrade().ok_or_else(gone)?;
-        let keep = match entries {
-            Some(entries) => entries,
-            None => inner.cause_of_failure(&row, &journal).unwrap_or(journal.len()),
-        };
-        // An execution keeps the definition that it began with.
-        let keep = keep.max(Opening::of(&journal).entries);
-        if keep > journal.len() {
-            let readable = if unreadable.is_some() { "readable " } else { "" };
-            let message =
-                format!("execution {} has {} {readable}entries, not {keep}", row.address, journal.len());
-            return Err(HandlerError::failed("NoSuchStep", message));
+        let workflow = inner.workflow(&self.workflow.entity_type).ok_or_else(gone)?;
+        let mut fork = Fork::plan(workflow.as_ref(), &row, &journal, repair).map_err(|rejected| {
+            HandlerError::failed(rejected.reason(), format!("execution {}: {rejected}", row.address))
+        })?;
+        let run = shard.next_id().map_err(retry)?;
+        for (step, child) in fork.resolve_children(store.as_ref()).await.map_err(retry)? {
+            let parent = Parent { address: row.address.clone(), group: row.group.clone(), run, step };
+            call.send(child, METHOD_ADOPT, &Adopt { parent }, None)?;
         }
-        // Signals that came later were sent to the execution and not to a step of it.
-        let (before, after) = journal.split_at(keep);
-        let sent = |entry: &&Entry| matches!(entry.event, Event::Signal { .. } | Event::Promise { .. });
-        let kept: Vec<_> = before
-            .iter()
-            .filter(|entry| !matches!(entry.event, Event::Ended { .. }))
-            .chain(after.iter().chain(&beyond).filter(sent))
-            .cloned()
-            .collect();
+        if !row.phase.is_final() {
+            // Children that the new run does not wait for would end for nobody.
+            for child in children(journal.entries.iter().skip(fork.cut())) {
+                call.send(child, METHOD_CANCEL, &Cancel::default(), None)?;
+            }
+        }
         let summary = Summary {
             outcome: None,
             problem: None,
             cancelling: false,
+            not_undone: Vec::new(),
             open: Vec::new(),
             ..Summary::clone(&row.summary)
         };
-        let run = Self::renew(call, shard, lease, &row, &summary, &kept)?;
+        Self::renew(call, shard, lease, &row, run, &summary, &fork.journal(row.run))?;
         reply(&Started { run, existing: true })
     }
 }

@@ -209,6 +209,7 @@ impl<'a> Run<'a> {
             step,
             attempt,
             tx: tx.clone(),
+            kept_key: None,
             progress: progress.clone(),
             beat: Arc::new(beat),
             cancel: CancellationToken::new(),
