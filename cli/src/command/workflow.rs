@@ -86,18 +86,27 @@ pub enum Command {
         /// The execution.
         id: String,
     },
-    /// Go on with an execution that is blocked or has failed.
+    /// Continue an execution that is blocked or has failed. Steps that were compensated run again.
     Retry {
         /// The execution.
         id: String,
+        /// Only show which steps would run again, under which keys, and which were compensated.
+        #[arg(long)]
+        dry_run: bool,
     },
-    /// Go on in a new run from where the history had so many entries.
+    /// Continue in a new run from where the history had so many entries.
     Reset {
         /// The execution.
         id: String,
         /// How many entries to keep.
         #[arg(long)]
         entries: u64,
+        /// Only show which steps would run again, under which keys, and which were compensated.
+        #[arg(long)]
+        dry_run: bool,
+        /// Reset also an execution that has completed: its steps take effect again.
+        #[arg(long)]
+        yes: bool,
     },
     /// End an execution at once, undoing nothing.
     Terminate {
@@ -108,6 +117,9 @@ pub enum Command {
     History {
         /// The execution.
         id: String,
+        /// Only in this earlier run.
+        #[arg(long)]
+        run: Option<String>,
     },
 }
 
@@ -148,16 +160,33 @@ pub async fn run(target: &Target, command: &Command, format: Format) -> Result<(
         Command::Cancel { id } => tell(&mut gateway, id, "cancel", "cancelling", format).await,
         Command::Pause { id } => tell(&mut gateway, id, "suspend", "paused", format).await,
         Command::Resume { id } => tell(&mut gateway, id, "resume", "resumed", format).await,
-        Command::Retry { id } => tell(&mut gateway, id, "retry", "going on", format).await,
+        Command::Retry { id, dry_run: true } => {
+            let plan = gateway.ask(Question::post(path(id, "/retry?dryRun=true"), None)).await?;
+            format.print(&plan, |_| planned(&plan))
+        }
+        Command::Retry { id, dry_run: false } => tell(&mut gateway, id, "retry", "going on", format).await,
         Command::Terminate { id } => tell(&mut gateway, id, "terminate", "terminated", format).await,
-        Command::Reset { id, entries } => {
+        Command::Reset { id, entries, dry_run: true, .. } => {
+            let body = json!({"entries": entries});
+            let plan = gateway.ask(Question::post(path(id, "/reset?dryRun=true"), Some(body))).await?;
+            format.print(&plan, |_| planned(&plan))
+        }
+        Command::Reset { id, entries, dry_run: false, yes } => {
+            let report = gateway.ask(Question::get(path(id, ""))).await?;
+            if text(&report, "phase") == Some("Completed") && !yes {
+                bail!(
+                    "{id} has completed: a reset runs its steps again, and they take effect again. Look at the plan with --dry-run, \
+                     and confirm with --yes"
+                );
+            }
             gateway.ask(Question::post(path(id, "/reset"), Some(json!({"entries": entries})))).await?;
             format.print(&json!({"id": id, "done": "reset"}), |_| {
                 format!("{id} goes on from entry {entries}\n")
             })
         }
-        Command::History { id } => {
-            let history = gateway.ask(Question::get(path(id, "/history"))).await?;
+        Command::History { id, run } => {
+            let run = run.as_ref().map(|run| format!("?run={}", segment(run))).unwrap_or_default();
+            let history = gateway.ask(Question::get(path(id, &format!("/history{run}")))).await?;
             format.print(&history, |_| entries(&history))
         }
     }
@@ -335,6 +364,9 @@ pub fn describe(report: &Value, wide: bool) -> String {
             shown.push_str(&format!("{field}: {}: {}\n", cell(why, "reason"), cell(why, "message")));
         }
     }
+    if let Some(run) = text(report, "previousRun") {
+        shown.push_str(&format!("continues run {run}\n"));
+    }
     if let Some(output) = report.get("output").filter(|output| !output.is_null()) {
         shown.push_str(&format!("output: {output}\n"));
     }
@@ -354,6 +386,29 @@ fn took(step: &Value) -> String {
         }
         _ => "-".to_owned(),
     }
+}
+
+/// What a retry or a reset would do, a line for each step.
+fn planned(plan: &Value) -> String {
+    let mut table = Table::new(&["STEP", "PLAN", "KEY", "COMPENSATED"]);
+    for step in plan.get("steps").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default() {
+        let fate = text(step, "fate").unwrap_or("-");
+        let (shown, key) = match fate {
+            "Kept" => ("kept", "-"),
+            "Repeated" => ("runs again, takes effect twice", "new"),
+            _ => ("runs again", "new"),
+        };
+        let compensated = step.get("compensated").and_then(Value::as_bool).unwrap_or_default();
+        table.row([
+            text(step, "name").unwrap_or("-").to_owned(),
+            shown.to_owned(),
+            text(step, "key").unwrap_or(key).to_owned(),
+            if compensated { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    let entries = plan.get("entries").and_then(Value::as_u64).unwrap_or_default();
+    let run = text(plan, "run").unwrap_or("-");
+    format!("keeps {entries} entries of run {run}\n{}", table.render())
 }
 
 /// The entries of a history, one a line.
