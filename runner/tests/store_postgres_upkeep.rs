@@ -3,6 +3,8 @@
 
 #[path = "schema/earlier.rs"]
 mod earlier;
+#[path = "schema/retention.rs"]
+mod retention;
 #[path = "schema/postgres.rs"]
 mod schema;
 mod store_postgres_rig;

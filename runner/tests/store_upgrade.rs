@@ -64,7 +64,7 @@ impl Postgres {
 
     async fn relations_of(connection: &mut PgConnection) -> Relations {
         let all = "SELECT relname::text, relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-                   WHERE nspname = 'cleat' AND NOT relispartition ORDER BY 1";
+                   WHERE nspname = 'cleat' AND NOT relispartition AND relname NOT LIKE 'outcomes_day_%' ORDER BY 1";
         sqlx::query_as(all).fetch_all(connection).await.unwrap()
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inbound::Door;
 use super::metrics::Census;
-use super::upkeep::Upkeep;
+use super::upkeep::{RetentionReports, Upkeep};
 use crate::client::{Router, Runtime};
 use crate::cron::{self, Cron, Crons};
 use crate::entity::{self, Entity, Host, InvalidDefinition};
@@ -225,8 +225,9 @@ impl Node {
                 timing,
             },
         );
+        let reports = RetentionReports::new(&metrics, options.health.clone())?;
         if let Some(upkeep) = options.upkeep {
-            singletons.register(upkeep.singleton(Arc::clone(&store)))?;
+            singletons.register(upkeep.singleton(Arc::clone(&store), reports))?;
         }
         // What is opened later may ask what is opened earlier.
         let hosts: Vec<Arc<dyn ownership::Host>> =

@@ -1,15 +1,74 @@
 //! What has to be done for the database now and then, by one runner of the cluster.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use prometheus::{Gauge, IntCounter, Registry};
 
 use crate::entity::Never;
+use crate::health::{Health, Reason};
 use crate::shard::{GroupName, ShardMap};
 use crate::singleton::{Context, Singleton};
 use crate::store::{Retention, Store};
 
 /// The singleton that deletes what is older than its retention.
 const NAME: &str = "cleat.retention";
+
+/// A round that deletes so many rows has left some, or has taken so long that more have expired.
+const BACKLOG: u64 = 10_000;
+
+/// The pause between rounds of a backlog. Rounds pause by themselves, too.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a backlog may last before it is reported.
+const TOLERATED: Duration = Duration::from_secs(3600);
+
+/// Where it is reported how retention keeps up.
+#[derive(Debug, Clone)]
+pub(super) struct RetentionReports {
+    deleted: IntCounter,
+    behind: Gauge,
+    health: Health,
+}
+
+/// Reports of the runner that does it. Another one may be next: what was reported is withdrawn.
+struct OnDuty(RetentionReports);
+
+impl Drop for OnDuty {
+    fn drop(&mut self) {
+        self.0.set_backlog(Duration::ZERO);
+    }
+}
+
+impl RetentionReports {
+    /// For how long there has been a backlog.
+    fn set_backlog(&self, late: Duration) {
+        self.behind.set(late.as_secs_f64());
+        let message = (late >= TOLERATED).then(|| {
+            "Retention has been deleting expired rows for more than an hour and has not caught up: the database grows. It continues. \
+             Check the load of the database and whether something prevents vacuum; a longer retention does not help."
+                .to_owned()
+        });
+        self.health.set(Reason::RetentionBacklog, message);
+    }
+
+    pub(super) fn new(registry: &Registry, health: Health) -> Result<Self, prometheus::Error> {
+        let metrics = Self {
+            deleted: IntCounter::new(
+                "cleat_retention_deleted_rows_total",
+                "Rows that were deleted because their retention had passed.",
+            )?,
+            behind: Gauge::new(
+                "cleat_retention_backlog_seconds",
+                "How long there has been a backlog of rows whose retention has passed; 0 if there is none.",
+            )?,
+            health,
+        };
+        registry.register(Box::new(metrics.deleted.clone()))?;
+        registry.register(Box::new(metrics.behind.clone()))?;
+        Ok(metrics)
+    }
+}
 
 /// When what has ended is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,38 +77,50 @@ pub struct Upkeep {
     pub retention: Retention,
     /// How long after the start it is looked at first.
     pub first: Duration,
-    /// How often then.
+    /// How often then. While there is a backlog, rounds follow each other without a pause.
     pub every: Duration,
 }
 
 impl Default for Upkeep {
-    /// Half a minute after the start, then every hour.
+    /// Half a minute after the start, then every minute.
     fn default() -> Self {
         Self {
             retention: Retention::default(),
             first: Duration::from_secs(30),
-            every: Duration::from_secs(3600),
+            every: Duration::from_secs(60),
         }
     }
 }
 
 impl Upkeep {
     /// The singleton that sees to it.
-    pub(super) fn singleton(self, store: Arc<dyn Store>) -> Singleton {
+    pub(super) fn singleton(self, store: Arc<dyn Store>, reports: RetentionReports) -> Singleton {
         let group = home(store.maps());
         let upkeep = Singleton::new(NAME, move |_: Context| {
-            let store = Arc::clone(&store);
+            let (store, reports) = (Arc::clone(&store), reports.clone());
             async move {
                 tokio::time::sleep(self.first).await;
+                let reports = OnDuty(reports);
+                let mut behind = None;
                 loop {
-                    match store.retain(&self.retention, SystemTime::now()).await {
-                        Ok(deleted) => tracing::info!(deleted, "what is older than its retention is gone"),
-                        Err(error) => tracing::warn!(
-                            error = &error as &dyn std::error::Error,
-                            "what is older than its retention is deleted the next time"
-                        ),
-                    }
-                    tokio::time::sleep(self.every).await;
+                    let pause = match store.retain(&self.retention, SystemTime::now()).await {
+                        Ok(deleted) => {
+                            reports.0.deleted.inc_by(deleted);
+                            let begun = Instant::now();
+                            behind = (deleted >= BACKLOG).then(|| behind.unwrap_or(begun));
+                            reports.0.set_backlog(behind.map_or(Duration::ZERO, |since| begun - since));
+                            if behind.is_some() { AGAIN } else { self.every }
+                        }
+                        Err(error) => {
+                            tracing::warn!(
+                                event = "retention_failed",
+                                error = &error as &dyn std::error::Error,
+                                "expired rows were not deleted; retention continues in the next round"
+                            );
+                            self.every
+                        }
+                    };
+                    tokio::time::sleep(pause).await;
                 }
                 #[allow(unreachable_code, reason = "it says what the error of this future is")]
                 Ok::<(), Never>(())

@@ -39,7 +39,7 @@ pub use transaction::Transaction;
 pub use write::{Attempt, Change, Committed, Finish, Message, Request, StateChange, Timer, Write};
 
 /// The schema that this binary knows: the last change that it makes to any database.
-pub const SCHEMA: i32 = 5;
+pub const SCHEMA: i32 = 6;
 
 /// The durable half of a runner: one instance's door to one database.
 ///

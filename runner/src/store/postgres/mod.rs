@@ -18,6 +18,7 @@ mod lone;
 mod migrate;
 mod monitor;
 mod notices;
+mod partitions;
 mod patience;
 mod pooler;
 mod reads;
@@ -47,6 +48,7 @@ use self::groups::Groups;
 pub(super) use self::monitor::HOLDERS;
 pub use self::monitor::Options as MonitorOptions;
 use self::patience::{Patience, silence};
+use self::retain::Retainer;
 use self::states::States;
 pub(super) use self::transaction::Transaction;
 use self::transaction::Transactions;
@@ -153,6 +155,7 @@ pub struct PostgresStore {
     listener: JoinHandle<()>,
     monitor: JoinHandle<()>,
     patience: Duration,
+    retainer: Retainer,
 }
 
 impl PostgresStore {
@@ -211,6 +214,7 @@ impl PostgresStore {
             listener,
             monitor,
             patience,
+            retainer: Retainer::default(),
         };
         // Whoever has a store misses no wake from then on.
         tokio::time::timeout(options.patience, listening)
@@ -394,7 +398,7 @@ impl Store for PostgresStore {
     }
 
     async fn retain(&self, retention: &Retention, now: SystemTime) -> Result<u64, Error> {
-        retain::run(&self.pool, retention, now).await
+        self.retainer.run(&self.pool, retention, now).await
     }
 
     async fn close(&self) {

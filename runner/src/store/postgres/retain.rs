@@ -1,259 +1,286 @@
-//! Letting go of what is old, and making room for what is to come.
+//! Retention: deletes what is older than it is to be kept, continuously while there is a backlog.
 //!
-//! Finished requests lie in one partition for each day of their ids. A day whose successes are past their retention is dropped as a
-//! whole; what must be kept longer moves to the partition for the rest, where it is deleted row by row. So a retention of a day or
-//! more is kept to the day; only a shorter one makes rows of a day go one by one.
+//! Each table is swept in the order of its ids or times, which follow the clock: a page is a range of an index, so no round reads what
+//! cannot have expired yet, and what is kept longer is passed over once for each pass and not once for each page. The cursors of the sweeps
+//! live in memory; after a restart a pass begins anew. A full page is followed by a pause, so that deleting takes a share of the time of
+//! one connection: a tenth, and more only while there is a backlog.
 
 use std::time::{Duration, SystemTime};
 
 use sqlx::postgres::{PgConnection, PgPool};
-use sqlx::{AssertSqlSafe, Connection};
+use tokio::time::Instant;
 
 use super::connect::{Meaning, unavailable};
+use super::partitions::{self, DAY, Thick};
 use crate::message::Snowflake;
 use crate::message::codec::time::to_millis;
 use crate::store::row::status;
 use crate::store::{Error, Retention};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Ids are at most an hour ahead of the clock, and this runs at every start and every few minutes.
-const DAYS_AHEAD: u32 = 3;
-/// Rows that are deleted in one statement.
-const STEP: i64 = 5_000;
-/// Steps of one call, so that it ends.
-const STEPS: usize = 20;
+/// Rows of one page.
+const PAGE: i64 = 10_000;
+/// Pages of one table in one call, so that every table gets its turn.
+const PAGES: usize = 20;
+/// The share of a connection's time that retention takes.
+const SHARE: f64 = 0.1;
+/// The same while there is a backlog that does not shrink.
+const MOST: f64 = 0.5;
+/// How fast it goes from one to the other, with each call.
+const FASTER: f64 = 1.5;
+/// The longest pause.
+const PAUSE: Duration = Duration::from_secs(2);
 
-/// The number of a day since 1970.
-fn day_of(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / DAY.as_secs()
+/// How far retention has come.
+pub(super) struct Retainer(tokio::sync::Mutex<State>);
+
+struct State {
+    cursors: [i64; SWEEPS.len()],
+    thick: Thick,
+    share: f64,
 }
 
-fn begin_of(day: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(day * DAY.as_secs())
-}
-
-/// The partition of a day.
-fn partition(day: u64) -> String {
-    format!("outcomes_day_{day}")
-}
-
-/// The advisory lock under which partitions come and go: several runners do this at the same time.
-const LOCK: i64 = 0x0c1e_a700_7a12_7100;
-
-/// A transaction that changes partitions. It does not wait long for the table, because all others wait behind it.
-async fn begin(connection: &mut PgConnection) -> Result<sqlx::Transaction<'_, sqlx::Postgres>, sqlx::Error> {
-    let mut transaction = connection.begin().await?;
-    sqlx::query("SET LOCAL lock_timeout = '1s'").execute(&mut *transaction).await?;
-    sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *transaction).await?;
-    Ok(transaction)
-}
-
-/// Makes room when a store is opened. If somebody holds the table, it is left to the next round: the partition for the rest takes
-/// what has no other.
-pub(super) async fn prepare(connection: &mut PgConnection, now: SystemTime) -> Result<(), Error> {
-    let result = async {
-        let mut transaction = begin(connection).await?;
-        make_room(&mut transaction, now).await?;
-        transaction.commit().await
-    };
-    match result.await {
-        Err(error) if Meaning::of(&error) == Meaning::Later => {
-            tracing::info!(%error, "partitions are left for later");
-            Ok(())
-        }
-        result => result.map_err(unavailable),
+impl Default for Retainer {
+    fn default() -> Self {
+        let state = State { cursors: [i64::MIN; SWEEPS.len()], thick: Thick::default(), share: SHARE };
+        Self(tokio::sync::Mutex::new(state))
     }
 }
 
-/// Creates the partitions of today and the next days, where they are missing.
-async fn make_room(connection: &mut PgConnection, now: SystemTime) -> Result<(), sqlx::Error> {
-    let today = day_of(now);
-    for day in today..=today + u64::from(DAYS_AHEAD) {
-        let name = partition(day);
-        let (from, to) =
-            (Snowflake::first_at(begin_of(day)).get(), Snowflake::first_at(begin_of(day + 1)).get());
-        // A day that has rows among the rest already stays there: they are deleted row by row.
-        let skip: bool = sqlx::query_scalar(
-            "SELECT to_regclass('cleat.' || $1) IS NOT NULL
-               OR EXISTS (SELECT 1 FROM cleat.outcomes_rest WHERE id >= $2 AND id < $3)",
+/// What expires when.
+struct Horizons {
+    completed: i64,
+    failed: i64,
+    dead_letters: i64,
+    /// Ids before these cannot be of anything that is finished and has not expired.
+    requests: i64,
+    letters: i64,
+    /// Ids of finished requests that are deleted row by row.
+    outcomes: Option<i64>,
+}
+
+impl Horizons {
+    fn new(retention: &Retention, now: SystemTime, thick: &Thick) -> Self {
+        let before = |age: Duration| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        let shortest = retention.completed.min(retention.failed);
+        let requests = Snowflake::first_at(before(shortest)).get();
+        Self {
+            completed: to_millis(before(retention.completed)),
+            failed: to_millis(before(retention.failed)),
+            dead_letters: to_millis(before(retention.dead_letters)),
+            requests,
+            letters: Snowflake::first_at(before(retention.dead_letters)).get(),
+            // A retention of a day or more is kept to the day, by dropping partitions.
+            outcomes: if shortest < DAY { Some(requests) } else { thick.end() },
+        }
+    }
+}
+
+/// A pass through a table, page by page.
+struct Sweep {
+    /// `$1` the first id or time of the page, `$2` the end of the sweep, `$3` completed before, `$4` failed before, `$5` died before, `$6`
+    /// what counts as completed, `$7` rows at most. Returns how many rows were deleted and read, and the last id or time.
+    page: &'static str,
+    until: fn(&Horizons) -> Option<i64>,
+}
+
+macro_rules! orphans {
+    ($table:literal) => {
+        concat!(
+            "WITH page AS MATERIALIZED (SELECT id FROM cleat.",
+            $table,
+            " WHERE id >= $1 AND id < $2 ORDER BY id LIMIT $7),
+             gone AS MATERIALIZED (SELECT DISTINCT p.id FROM page p
+               WHERE (SELECT 1 FROM cleat.outcomes o WHERE o.id = p.id) IS NULL
+                 AND (SELECT 1 FROM cleat.messages m WHERE m.id = p.id) IS NULL),
+             d AS (DELETE FROM cleat.",
+            $table,
+            " t USING gone WHERE t.id = gone.id RETURNING 1)
+             SELECT (SELECT count(*) FROM d), count(*), max(id) FROM page
+             WHERE $3::bigint + $4::bigint + $5::bigint IS NOT NULL AND $6::smallint IS NOT NULL"
         )
-        .bind(&name)
-        .bind(from)
-        .bind(to)
-        .fetch_one(&mut *connection)
-        .await?;
-        if skip {
-            continue;
-        }
-        let create = format!(
-            "CREATE TABLE cleat.{name} PARTITION OF cleat.outcomes FOR VALUES FROM ({from}) TO ({to});
-             ALTER TABLE cleat.{name} SET (autovacuum_vacuum_insert_scale_factor = 0.5)"
-        );
-        sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *connection).await?;
-    }
-    Ok(())
+    };
 }
 
-/// One round: drops days, deletes rows in steps, creates the next days.
-pub(super) async fn run(pool: &PgPool, retention: &Retention, now: SystemTime) -> Result<u64, Error> {
-    let mut connection = pool.acquire().await.map_err(unavailable)?;
-    let mut deleted = 0;
-    match rotate(&mut connection, retention, now).await {
-        Ok(dropped) => deleted += dropped,
-        // Somebody holds the table for longer than is worth waiting for. The next round tries again.
-        Err(error) if Meaning::of(&error) == Meaning::Later => {
-            tracing::info!(%error, "partitions are left for later")
-        }
-        Err(error) => return Err(unavailable(error)),
-    }
-    let before = |age: Duration| to_millis(now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
-    let short = retention.completed.min(retention.failed) < DAY;
-    for query in short.then_some(SHORT).into_iter().chain(DELETIONS) {
-        for _ in 0..STEPS {
-            let rows = sqlx::query(query)
-                .bind(before(retention.completed))
-                .bind(before(retention.failed))
-                .bind(before(retention.dead_letters))
-                .bind(status::COMPLETED)
-                .bind(STEP)
-                .execute(&mut *connection)
-                .await
-                .map_err(unavailable)?
-                .rows_affected();
-            deleted += rows;
-            if rows < u64::try_from(STEP).unwrap_or(u64::MAX) {
-                break;
-            }
-        }
-    }
-    Ok(deleted)
+macro_rules! outcomes {
+    ($table:literal) => {
+        concat!(
+            "WITH page AS MATERIALIZED (
+               SELECT id, done < CASE WHEN status = $6::smallint THEN $3::bigint ELSE $4::bigint END AS expired FROM cleat.",
+            $table,
+            " WHERE id >= $1 AND id < $2 ORDER BY id LIMIT $7),
+             o AS (DELETE FROM cleat.",
+            $table,
+            " o USING page p WHERE o.id = p.id AND p.expired RETURNING o.id),
+             k AS (DELETE FROM cleat.keys k USING o WHERE k.id = o.id),
+             c AS (DELETE FROM cleat.chunks c USING o WHERE c.id = o.id),
+             s AS (DELETE FROM cleat.streams s USING o WHERE s.id = o.id)
+             SELECT (SELECT count(*) FROM o), count(*), max(id) FROM page WHERE $5::bigint IS NOT NULL"
+        )
+    };
 }
 
-/// Rows of any day that have a retention of less than that. Ids are ordered by time, so the oldest come first.
-const SHORT: &str = "DELETE FROM cleat.outcomes WHERE id IN (
-       SELECT id FROM cleat.outcomes
-       WHERE done < CASE WHEN status = $4::smallint THEN $1::bigint ELSE $2::bigint END AND $3::bigint IS NOT NULL
-       ORDER BY id LIMIT $5)";
-
-/// Row by row: `$1` completed before, `$2` failed before, `$3` died before, `$4` what counts as completed, `$5` at most.
-const DELETIONS: [&str; 8] = [
-    "DELETE FROM cleat.outcomes_rest WHERE id IN (
-       SELECT id FROM cleat.outcomes_rest
-       WHERE done < greatest($1::bigint, $2) AND $3::bigint IS NOT NULL
-         AND done < CASE WHEN status = $4::smallint THEN $1 ELSE $2 END LIMIT $5)",
-    "DELETE FROM cleat.dead_letters WHERE id IN (
-       SELECT id FROM cleat.dead_letters
-       WHERE died < $3::bigint AND $1::bigint + $2::bigint IS NOT NULL AND $4::smallint IS NOT NULL LIMIT $5)",
-    "DELETE FROM cleat.keys WHERE key IN (
-       SELECT k.key FROM cleat.keys k
-       WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
-         AND NOT EXISTS (SELECT 1 FROM cleat.outcomes o WHERE o.id = k.id)
-         AND NOT EXISTS (SELECT 1 FROM cleat.messages m WHERE m.id = k.id) LIMIT $5)",
-    "DELETE FROM cleat.chunks WHERE (id, sequence) IN (
-       SELECT c.id, c.sequence FROM cleat.chunks c
-       WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
-         AND NOT EXISTS (SELECT 1 FROM cleat.outcomes o WHERE o.id = c.id)
-         AND NOT EXISTS (SELECT 1 FROM cleat.messages m WHERE m.id = c.id) LIMIT $5)",
-    "DELETE FROM cleat.streams WHERE id IN (
-       SELECT s.id FROM cleat.streams s
-       WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
-         AND NOT EXISTS (SELECT 1 FROM cleat.outcomes o WHERE o.id = s.id)
-         AND NOT EXISTS (SELECT 1 FROM cleat.messages m WHERE m.id = s.id) LIMIT $5)",
+const SWEEPS: [Sweep; 7] = [
+    Sweep { page: outcomes!("outcomes"), until: |horizons| horizons.outcomes },
+    // What outlived its day, or had none.
+    Sweep { page: outcomes!("outcomes_rest"), until: |horizons| Some(horizons.requests) },
+    Sweep {
+        page: "WITH page AS MATERIALIZED (
+                 SELECT id, died < $5::bigint AS expired FROM cleat.dead_letters WHERE id >= $1 AND id < $2 ORDER BY id LIMIT $7),
+               d AS (DELETE FROM cleat.dead_letters l USING page p WHERE l.id = p.id AND p.expired RETURNING 1)
+               SELECT (SELECT count(*) FROM d), count(*), max(id) FROM page
+               WHERE $3::bigint + $4::bigint IS NOT NULL AND $6::smallint IS NOT NULL",
+        until: |horizons| Some(horizons.letters),
+    },
+    Sweep { page: orphans!("keys"), until: |horizons| Some(horizons.requests) },
+    Sweep { page: orphans!("chunks"), until: |horizons| Some(horizons.requests) },
+    Sweep { page: orphans!("streams"), until: |horizons| Some(horizons.requests) },
     // Finished executions that nobody holds: 4 is `Phase::Completed`, and the final phases after it are the failures. One that is
     // renewed at the same moment is skipped, or finds that it is gone.
-    "WITH old AS MATERIALIZED (
-       SELECT entity_type, entity_id, grp, slot FROM cleat.executions o
-       WHERE ended < greatest($1::bigint, $2) AND $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
-         AND ended < CASE WHEN phase = 4 THEN $1 ELSE $2 END
-         AND NOT EXISTS (
-           SELECT 1 FROM cleat.holds h WHERE h.entity_type = o.entity_type AND h.entity_id = o.entity_id)
-       LIMIT $5 FOR UPDATE SKIP LOCKED),
-     e AS (DELETE FROM cleat.executions e USING old
-       WHERE e.entity_type = old.entity_type AND e.entity_id = old.entity_id RETURNING e.run, old.grp, old.slot),
-     f AS (DELETE FROM cleat.former_runs f USING old
-       WHERE f.entity_type = old.entity_type AND f.entity_id = old.entity_id RETURNING f.run, old.grp, old.slot)
-     INSERT INTO cleat.forgotten_runs (run, grp, slot) TABLE e UNION TABLE f ON CONFLICT DO NOTHING",
-    // A single journal may be longer than what should be deleted at once. Each is looked up by itself, because nobody has counted the
-    // forgotten runs, and a planner that expects many of them would read all journals.
-    "DELETE FROM cleat.journal WHERE (run, seq) IN (
-       SELECT j.run, j.seq FROM cleat.forgotten_runs f CROSS JOIN LATERAL (
-         SELECT j.run, j.seq FROM cleat.journal j WHERE j.run = f.run LIMIT $5 FOR UPDATE SKIP LOCKED) AS j
-       WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL LIMIT $5)",
-    "DELETE FROM cleat.forgotten_runs WHERE run IN (
-       SELECT f.run FROM cleat.forgotten_runs f
-       WHERE $1::bigint + $2::bigint + $3::bigint IS NOT NULL AND $4::smallint IS NOT NULL
-         AND (SELECT 1 FROM cleat.journal j WHERE j.run = f.run LIMIT 1) IS NULL LIMIT $5)",
+    Sweep {
+        // Rows are found again where they are (ctid), whatever the planner thinks of these tables.
+        page: "WITH page AS MATERIALIZED (
+                 SELECT ctid AS at, ended, ended < CASE WHEN phase = 4 THEN $3::bigint ELSE $4::bigint END
+                   AND (SELECT 1 FROM cleat.holds h WHERE h.entity_type = x.entity_type AND h.entity_id = x.entity_id LIMIT 1) IS NULL
+                   AS expired
+                 FROM cleat.executions x WHERE ended >= $1 AND ended < $2 ORDER BY ended LIMIT $7),
+               old AS MATERIALIZED (
+                 SELECT ctid AS at FROM cleat.executions WHERE ctid = ANY (ARRAY(SELECT at FROM page WHERE expired))
+                   AND ended < CASE WHEN phase = 4 THEN $3 ELSE $4 END FOR UPDATE SKIP LOCKED),
+               e AS (DELETE FROM cleat.executions WHERE ctid = ANY (ARRAY(SELECT at FROM old))
+                 RETURNING entity_type, entity_id, run, grp, slot),
+               f AS (DELETE FROM cleat.former_runs WHERE ctid = ANY (ARRAY(
+                   SELECT r.at FROM e CROSS JOIN LATERAL (SELECT ctid AS at FROM cleat.former_runs r
+                     WHERE r.entity_type = e.entity_type AND r.entity_id = e.entity_id LIMIT 1000000) AS r))
+                 RETURNING run, grp, slot),
+               n AS (INSERT INTO cleat.forgotten_runs (run, grp, slot)
+                 SELECT run, grp, slot FROM e UNION TABLE f ON CONFLICT DO NOTHING)
+               SELECT (SELECT count(*) FROM e), count(*), max(ended) FROM page
+               WHERE $5::bigint IS NOT NULL AND $6::smallint IS NOT NULL",
+        until: |horizons| Some(horizons.completed.max(horizons.failed)),
+    },
 ];
 
-/// Drops the days whose successes are past their retention, and creates the next ones.
-async fn rotate(
-    connection: &mut PgConnection,
-    retention: &Retention,
-    now: SystemTime,
-) -> Result<u64, sqlx::Error> {
-    let mut transaction = begin(connection).await?;
-    make_room(&mut transaction, now).await?;
-    transaction.commit().await?;
+/// A page of the journals of forgotten executions. A single one may be longer than what should be deleted at once. Each is looked up by
+/// itself, because nobody has counted the forgotten runs, and a planner that expects many of them would read all journals.
+const JOURNAL: &str = "DELETE FROM cleat.journal WHERE ctid = ANY (ARRAY(
+       SELECT j.at FROM (SELECT run FROM cleat.forgotten_runs ORDER BY run LIMIT $1) AS f CROSS JOIN LATERAL (
+         SELECT j.ctid AS at FROM cleat.journal j WHERE j.run = f.run LIMIT $1) AS j LIMIT $1))";
 
-    let cutoff = now.checked_sub(retention.completed).unwrap_or(SystemTime::UNIX_EPOCH);
-    let days: Vec<i64> = sqlx::query_scalar(
-        "SELECT substr(c.relname, 14)::bigint AS day FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-         WHERE i.inhparent = 'cleat.outcomes'::regclass AND starts_with(c.relname, 'outcomes_day_') ORDER BY day",
-    )
-    .fetch_all(&mut *connection)
-    .await?;
-    let mut dropped = 0;
-    for day in days.into_iter().filter_map(|day| u64::try_from(day).ok()) {
-        // All that began on that day and took no longer than a day is past its retention then; the rest is kept below.
-        if begin_of(day + 1) <= cutoff {
-            dropped += drop_day(connection, day, retention, now).await?;
-        }
+/// Runs that have none any more.
+const FORGOTTEN: &str = "DELETE FROM cleat.forgotten_runs WHERE ctid = ANY (ARRAY(
+       SELECT f.at FROM (SELECT ctid AS at, run FROM cleat.forgotten_runs ORDER BY run LIMIT $1) AS f
+       WHERE (SELECT 1 FROM cleat.journal j WHERE j.run = f.run LIMIT 1) IS NULL))";
+
+impl Retainer {
+    /// One round: drops days, deletes pages of rows, creates the next days. Returns how many rows are gone: if there were some, there may be
+    /// more.
+    pub(super) async fn run(
+        &self,
+        pool: &PgPool,
+        retention: &Retention,
+        now: SystemTime,
+    ) -> Result<u64, Error> {
+        let mut state = self.0.lock().await;
+        let mut connection = pool.acquire().await.map_err(unavailable)?;
+        // Pages are short ranges of indexes. A planner that knows a table as it was would rather read the whole of it, for each page.
+        let plans = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+                     SET plan_cache_mode = force_custom_plan";
+        sqlx::raw_sql(plans).execute(&mut *connection).await.map_err(unavailable)?;
+        let result = state.round(&mut connection, retention, now).await;
+        // If this fails, the connection is broken, and the pool finds out when it comes back.
+        let usual =
+            sqlx::raw_sql("RESET enable_seqscan; RESET plan_cache_mode").execute(&mut *connection).await;
+        result.and_then(|deleted| usual.map(|_| deleted).map_err(unavailable))
     }
-    Ok(dropped)
 }
 
-async fn drop_day(
-    connection: &mut PgConnection,
-    day: u64,
-    retention: &Retention,
-    now: SystemTime,
-) -> Result<u64, sqlx::Error> {
-    let before = |age: Duration| to_millis(now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
-    let name = partition(day);
-    let mut transaction = begin(connection).await?;
-    let Some(rows) = count(&mut transaction, &name).await? else { return Ok(0) };
-    let detach = format!("ALTER TABLE cleat.outcomes DETACH PARTITION cleat.{name}");
-    sqlx::query(AssertSqlSafe(detach)).execute(&mut *transaction).await?;
-    let keep = format!(
-        "INSERT INTO cleat.outcomes SELECT * FROM cleat.{name}
-         WHERE done >= CASE WHEN status = $1::smallint THEN $2::bigint ELSE $3::bigint END"
-    );
-    let kept = sqlx::query(AssertSqlSafe(keep))
-        .bind(status::COMPLETED)
-        .bind(before(retention.completed))
-        .bind(before(retention.failed))
-        .execute(&mut *transaction)
-        .await?
-        .rows_affected();
-    sqlx::query(AssertSqlSafe(format!("DROP TABLE cleat.{name}"))).execute(&mut *transaction).await?;
-    transaction.commit().await?;
-    Ok(rows.saturating_sub(kept))
-}
-
-/// How many rows a partition has, by the planner's statistics, which only a small and young one lacks. None if it is gone.
-async fn count(connection: &mut PgConnection, name: &str) -> Result<Option<u64>, sqlx::Error> {
-    let estimate: Option<i64> =
-        sqlx::query_scalar("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass('cleat.' || $1)")
-            .bind(name)
-            .fetch_optional(&mut *connection)
-            .await?;
-    let rows: i64 = match estimate {
-        None => return Ok(None),
-        Some(rows) if rows > 0 => rows,
-        Some(_) => {
-            let count = format!("SELECT count(*) FROM cleat.{name}");
-            sqlx::query_scalar(AssertSqlSafe(count)).fetch_one(connection).await?
+impl State {
+    async fn round(
+        &mut self,
+        connection: &mut PgConnection,
+        retention: &Retention,
+        now: SystemTime,
+    ) -> Result<u64, Error> {
+        let mut deleted = 0;
+        match partitions::rotate(connection, retention, now, &mut self.thick).await {
+            Ok(dropped) => deleted += dropped,
+            // Somebody holds the table for longer than is worth waiting for. The next round tries again.
+            Err(error) if Meaning::of(&error) == Meaning::Later => {
+                tracing::info!(event = "retention_blocked", %error, "partitions are in use; they are dropped in the next round");
+            }
+            Err(error) => return Err(unavailable(error)),
         }
-    };
-    Ok(Some(u64::try_from(rows).unwrap_or(0)))
+        let horizons = Horizons::new(retention, now, &self.thick);
+        let mut behind = false;
+        for (place, sweep) in SWEEPS.iter().enumerate() {
+            let Some(until) = (sweep.until)(&horizons) else { continue };
+            let rows = self.sweep(connection, (place, sweep), until, &horizons);
+            let (rows, ended) = rows.await.map_err(unavailable)?;
+            deleted += rows;
+            behind |= !ended && rows > 0;
+        }
+        let (rows, ended) = self.journals(connection).await.map_err(unavailable)?;
+        deleted += rows;
+        behind |= !ended;
+        self.share = if behind { (self.share * FASTER).min(MOST) } else { SHARE };
+        Ok(deleted)
+    }
+
+    /// Some pages of a sweep. How many rows are gone, and whether it has come to its end.
+    async fn sweep(
+        &mut self,
+        connection: &mut PgConnection,
+        (place, sweep): (usize, &Sweep),
+        until: i64,
+        horizons: &Horizons,
+    ) -> Result<(u64, bool), sqlx::Error> {
+        let mut deleted = 0;
+        for _ in 0..PAGES {
+            let from = self.cursors[place];
+            let begun = Instant::now();
+            let (rows, read, last): (i64, i64, Option<i64>) = sqlx::query_as(sweep.page)
+                .bind(from)
+                .bind(until)
+                .bind(horizons.completed)
+                .bind(horizons.failed)
+                .bind(horizons.dead_letters)
+                .bind(status::COMPLETED)
+                .bind(PAGE)
+                .fetch_one(&mut *connection)
+                .await?;
+            deleted += u64::try_from(rows).unwrap_or(0);
+            let Some(last) = last.filter(|_| read >= PAGE) else {
+                self.cursors[place] = i64::MIN;
+                return Ok((deleted, true));
+            };
+            // The last one is read again: others may have the same time.
+            self.cursors[place] = if last > from { last } else { last.saturating_add(1) };
+            self.pause(begun.elapsed()).await;
+        }
+        Ok((deleted, false))
+    }
+
+    /// Some pages of journals, each with the runs that it has emptied.
+    async fn journals(&self, connection: &mut PgConnection) -> Result<(u64, bool), sqlx::Error> {
+        let mut deleted = 0;
+        for _ in 0..PAGES {
+            let begun = Instant::now();
+            let mut most = 0;
+            for statement in [JOURNAL, FORGOTTEN] {
+                let rows = sqlx::query(statement).bind(PAGE).execute(&mut *connection).await?.rows_affected();
+                deleted += rows;
+                most = rows.max(most);
+            }
+            if most < PAGE.unsigned_abs() {
+                return Ok((deleted, true));
+            }
+            self.pause(begun.elapsed()).await;
+        }
+        Ok((deleted, false))
+    }
+
+    /// Leaves the database to the others, for as long as the share demands.
+    async fn pause(&self, took: Duration) {
+        tokio::time::sleep(took.mul_f64(1.0 / self.share - 1.0).min(PAUSE)).await;
+    }
 }

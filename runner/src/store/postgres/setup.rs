@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::connect::unavailable;
 use super::groups::{Group, Groups};
 use super::migrate::Migrator;
-use super::retain;
+use super::partitions;
 use crate::message::snowflake::{Machine, Span, Tick};
 use crate::shard::{GroupName, Instance, ShardMap};
 use crate::store::{Error, MigrationProgress};
@@ -43,7 +43,7 @@ pub(super) async fn prepare(
     }
     let groups = load_groups(&mut transaction).await?;
     transaction.commit().await.map_err(unavailable)?;
-    retain::prepare(&mut connection, SystemTime::now()).await?;
+    partitions::prepare(&mut connection, SystemTime::now()).await?;
     Ok(groups)
 }
 

@@ -17,6 +17,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, oldest: 1, sql: include_str!("../../../../migrations/sqlite/0003_holds.sql") },
     Migration { version: 4, oldest: 1, sql: include_str!("../../../../migrations/sqlite/0004_enter.sql") },
     Migration { version: 5, oldest: 1, sql: include_str!("../../../../migrations/sqlite/0005_slots.sql") },
+    Migration { version: 6, oldest: 1, sql: include_str!("../../../../migrations/sqlite/0006_vacuum.sql") },
 ];
 const _: () = assert!(migration::leads_there(MIGRATIONS));
 

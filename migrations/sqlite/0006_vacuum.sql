@@ -1,0 +1,1 @@
+-- Both databases count alike. SQLite has no such settings.
