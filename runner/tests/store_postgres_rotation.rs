@@ -36,6 +36,8 @@ async fn new_connections_use_the_new_url() {
 
     let fence = Fence { shard: ShardId::new(GroupName::default(), 0), epoch: Epoch::new(1) };
     store.claim(&[fence]).await.unwrap().remove(0).unwrap();
+    // A claim has a connection of its own; this reads through the pool.
+    store.holdings(&GroupName::default()).await.unwrap();
     let users =
         "SELECT DISTINCT usename::text FROM pg_stat_activity WHERE application_name LIKE 'cleat % pool%'";
     let users: Vec<String> = sqlx::query_scalar(users).fetch_all(&mut admin).await.unwrap();

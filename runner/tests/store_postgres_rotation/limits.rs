@@ -62,7 +62,7 @@ async fn a_transaction_that_takes_too_long_ends_and_says_which_setting_it_was() 
     let url = database().await;
     let limit = Duration::from_millis(300);
     let options =
-        Options { transaction_timeout: limit, patience: Duration::from_secs(1), ..options(&url, "a") };
+        Options { transaction_timeout: limit, patience: Duration::from_secs(3), ..options(&url, "a") };
     let store = PostgresStore::open(options).await.unwrap();
     claim(&store, 0, 1).await;
     let mut transaction = store.begin().await.unwrap();

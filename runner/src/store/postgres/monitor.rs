@@ -174,8 +174,7 @@ impl Monitor {
                 let grants = others.iter().map(|other| format!("GRANT {other} TO \"{user}\""));
                 format!(
                     "runners of this Cluster have connections of other database users, which the user \"{user}\" of the database URL may not end: \
-                     after a lost connection or a crash, writes and claims wait until the server ends them. Run {}, or GRANT pg_signal_backend \
-                     TO \"{user}\"",
+                     after a lost connection or a crash, writes and claims fail that have to end one. Run {}",
                     grants.collect::<Vec<_>>().join("; ")
                 )
             }),
@@ -287,11 +286,12 @@ WITH holders AS (
 SELECT kind, who, remedy, seconds, pg_snapshot_xmax(pg_current_snapshot())::text::bigint - age AS xmin
 FROM holders WHERE age > 0 ORDER BY age DESC, seconds DESC NULLS LAST LIMIT 1";
 
-/// Users of our connections whose processes another user may not signal.
+/// Users of our connections whose processes another user may not end. `pg_signal_backend` is not enough: without membership the server
+/// does not show whether a process waits for a standby, and one that does must not be ended.
 const OTHER_USERS: &str = "
 SELECT DISTINCT quote_ident(usename) FROM pg_stat_activity
 WHERE application_name LIKE 'cleat %' AND datname = current_database() AND usesysid IS NOT NULL
-  AND NOT pg_has_role($1::name, usesysid, 'USAGE') AND NOT pg_has_role($1::name, 'pg_signal_backend', 'USAGE')
+  AND NOT pg_has_role($1::name, usesysid, 'USAGE')
 ORDER BY 1";
 
 const OLDEST_TABLE: &str = "
