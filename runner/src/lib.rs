@@ -8,6 +8,7 @@
 
 pub mod admin;
 pub mod client;
+pub mod clock;
 pub mod cluster;
 pub mod cron;
 pub mod definitions;

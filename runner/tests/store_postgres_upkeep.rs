@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use cleat_runner::clock::testing::step_wall_clock;
+use cleat_runner::cluster::Cleaned;
 use cleat_runner::message::{Outcome, Snowflake};
 use cleat_runner::shard::{GroupName, ShardId};
 use cleat_runner::store::postgres::PostgresStore;
@@ -119,12 +121,12 @@ async fn many_stores_open_an_empty_database_at_the_same_time_and_get_distinct_ma
         })
         .collect();
     let mut machines = HashSet::new();
-    for span in leasing {
-        machines.insert(span.await.unwrap().machine);
+    for leased in leasing {
+        machines.insert(leased.await.unwrap().span.machine);
     }
     assert_eq!(machines.len(), 8);
-    let first = stores[0].lease_machine().await.unwrap();
-    let again = stores[0].lease_machine().await.unwrap();
+    let first = stores[0].lease_machine().await.unwrap().span;
+    let again = stores[0].renew_machine(first.machine).await.unwrap();
     assert_eq!(first.machine, again.machine);
     assert!(again.until >= first.until);
 }
@@ -148,6 +150,9 @@ async fn a_schema_that_is_too_new_is_refused_only_when_it_says_so() {
     assert!(refused.to_string().contains("upgrade it"), "{refused}");
 }
 
+/// Seconds.
+const DAY: i64 = 24 * 3600;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn retention_drops_days_and_moves_what_must_be_kept_beside_writers_and_other_rounds() {
     let url = database().await;
@@ -157,7 +162,8 @@ async fn retention_drops_days_and_moves_what_must_be_kept_beside_writers_and_oth
     // As if the store had been open ten days ago.
     let day = Duration::from_secs(24 * 3600);
     let then = SystemTime::now() - 10 * day;
-    store.retain(&Retention { completed: 20 * day, ..Retention::default() }, then).await.unwrap();
+    store.clock().set_ahead(-10 * DAY);
+    store.retain(&Retention { completed: 20 * day, ..Retention::default() }).await.unwrap();
     let days = "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'outcomes_day_%'";
     assert_eq!(number(&url, days).await, 8);
     let old = |n: i64| Snowflake::new(Snowflake::first_at(then).get() + n);
@@ -190,17 +196,18 @@ async fn retention_drops_days_and_moves_what_must_be_kept_beside_writers_and_oth
             })
         })
         .collect();
-    let soon = SystemTime::now() + 2 * day;
-    for now in [SystemTime::now(), soon] {
+    for ahead in [0, 2 * DAY] {
         let (one, two) = (Retention::default(), Retention::default());
-        let (one, two) = tokio::join!(store.retain(&one, now), other.retain(&two, now));
+        store.clock().set_ahead(ahead);
+        other.clock().set_ahead(ahead);
+        let (one, two) = tokio::join!(store.retain(&one), other.retain(&two));
         one.unwrap();
         two.unwrap();
     }
     // Under load a round may leave the partitions to the next.
     tokio::time::timeout(PATIENCE, async {
         while number(&url, days).await != 6 {
-            store.retain(&Retention::default(), soon).await.unwrap();
+            store.retain(&Retention::default()).await.unwrap();
         }
     })
     .await
@@ -215,6 +222,28 @@ async fn retention_drops_days_and_moves_what_must_be_kept_beside_writers_and_oth
     assert_eq!(number(&url, "SELECT count(*) FROM cleat.outcomes").await, written + 1);
     let kept = number(&url, "SELECT count(*) FROM cleat.outcomes_rest").await;
     assert_eq!(kept, 1, "only what outlives its day");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_whose_clock_is_weeks_ahead_deletes_nothing_and_says_so() {
+    let url = database().await;
+    let store = open(&url, "one").await;
+    claim(&store, 1, 1).await;
+    let request = id();
+    store.commit(Write::one(fence(1, 1), finish_new(&fence(1, 1), request))).await.unwrap();
+    let short = Retention { completed: Duration::from_secs(3600), ..Retention::default() };
+    step_wall_clock(40 * DAY);
+    let cleaned = cleat_runner::cluster::clean(store.as_ref(), &short).await.unwrap();
+    let Cleaned::Skipped(skew) = cleaned else { panic!("{cleaned:?}") };
+    assert!(skew.seconds() > 39.0 * 86400.0, "{skew:?}");
+    // Nor would it, if nobody looked at the clock.
+    store.retain(&short).await.unwrap();
+    assert!(matches!(store.progress(request).await.unwrap(), Progress::Done(_)));
+    step_wall_clock(0);
+    assert_eq!(cleat_runner::cluster::clean(store.as_ref(), &short).await.unwrap(), Cleaned::Deleted(0));
+    store.clock().set_ahead(2 * 3600);
+    assert!(store.retain(&short).await.unwrap() > 0);
+    assert_eq!(store.progress(request).await.unwrap(), Progress::Unknown);
 }
 
 #[tokio::test(flavor = "multi_thread")]

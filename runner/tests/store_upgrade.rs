@@ -5,7 +5,7 @@
 #[allow(dead_code, unused_imports, unused_macros, reason = "not every program of tests needs all of it")]
 mod world;
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use cleat_runner::message::EntityAddress;
 use cleat_runner::prelude::*;
@@ -205,9 +205,9 @@ async fn is_upgraded(place: Place, past: impl Past) {
     world.store.hold(std::slice::from_ref(&hold)).await.unwrap();
     let nothing =
         Retention { completed: Duration::ZERO, failed: Duration::ZERO, dead_letters: Duration::ZERO };
-    let later = SystemTime::now() + Duration::from_secs(3600);
+    world.store.clock().set_ahead(3600);
     let left = async || {
-        world.store.retain(&nothing, later).await.unwrap();
+        world.store.retain(&nothing).await.unwrap();
         let left = world.store.executions(&Filter::default(), None, 10).await.unwrap();
         let mut left: Vec<_> =
             left.iter().map(|stored| stored.execution.address.id.as_str().to_owned()).collect();

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
 
 use super::error::reply;
+use super::router::draw_id;
 use super::{EntityClient, Error, Pending};
 use crate::entity::reach::Target;
 use crate::entity::{self, Delivered, Want};
@@ -113,7 +114,7 @@ impl<T, E> Call<T, E> {
     /// # Errors
     /// See [`entity::Error`]. What the handler makes of it is not told.
     pub async fn notify(self) -> Result<RequestId, entity::Error> {
-        let (client, request) = self.into_request(Want::Acceptance)?;
+        let (client, request) = self.into_request(Want::Acceptance).await?;
         let address = request.envelope.address.clone();
         let id = request.envelope.id;
         let stored = match client.router.request(request).await? {
@@ -141,7 +142,7 @@ impl<T, E> Call<T, E> {
     /// # Errors
     /// See [`entity::Error`]: nothing came of it, as far as is known.
     pub async fn outcome(self) -> Result<Outcome, entity::Error> {
-        let (client, request) = self.into_request(Want::Reply)?;
+        let (client, request) = self.into_request(Want::Reply).await?;
         let id = request.envelope.id;
         match client.router.request(request).await? {
             Delivered::Ended(outcome) => Ok(outcome),
@@ -162,9 +163,9 @@ impl<T, E> Call<T, E> {
     }
 
     /// The same with an id, and whom to interrupt.
-    pub(crate) fn numbered(mut self) -> Result<(Self, Target), entity::Error> {
+    pub(crate) async fn numbered(mut self) -> Result<(Self, Target), entity::Error> {
         let mut parts = self.parts?;
-        let id = self.client.router.next_id()?;
+        let id = draw_id(self.client.router.as_ref()).await?;
         parts.id = Some(id);
         let target = Target {
             router: Arc::clone(&self.client.router),
@@ -180,20 +181,23 @@ impl<T, E> Call<T, E> {
         self.parts
     }
 
-    pub(super) fn into_request(self, want: Want) -> Result<(EntityClient, entity::Request), entity::Error> {
-        let request = self.client.request(self.parts?, want)?;
+    pub(super) async fn into_request(
+        self,
+        want: Want,
+    ) -> Result<(EntityClient, entity::Request), entity::Error> {
+        let request = self.client.request(self.parts?, want).await?;
         Ok((self.client, request))
     }
 }
 
 impl EntityClient {
     /// What such a call asks.
-    fn request(&self, parts: Parts, want: Want) -> Result<entity::Request, entity::Error> {
+    async fn request(&self, parts: Parts, want: Want) -> Result<entity::Request, entity::Error> {
         Ok(entity::Request {
             envelope: Envelope {
                 id: match parts.id {
                     Some(id) => id,
-                    None => self.router.next_id()?,
+                    None => draw_id(self.router.as_ref()).await?,
                 },
                 address: parts.address,
                 method: parts.method,

@@ -244,7 +244,7 @@ impl<T, E> Call<Streamed<T>, E> {
     /// # Errors
     /// The call cannot be made or taken to its entity. All else comes with the items.
     pub async fn stream(self) -> Result<Items<T, E>, entity::Error> {
-        let (client, request) = self.into_request(Want::Stream)?;
+        let (client, request) = self.into_request(Want::Stream).await?;
         let slot = request.envelope.address.slot();
         let replies = client.router.stream(request).await?;
         Ok(Items::new(client, slot, replies))

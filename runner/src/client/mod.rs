@@ -42,6 +42,7 @@ pub use error::Error;
 pub(crate) use error::reply;
 pub use items::{Items, Streamed};
 pub use pending::Pending;
+pub(crate) use router::draw_id;
 pub use router::{Router, Runtime};
 
 /// Asks the entities of one type. Cheap to clone.

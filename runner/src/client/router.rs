@@ -19,6 +19,12 @@ pub trait Router: Send + Sync + 'static {
     /// [`Exhausted`] if there is none to give out for now.
     fn next_id(&self) -> Result<Snowflake, Exhausted>;
 
+    /// An id for a message. If there is none to give out for now, it waits a while for one.
+    ///
+    /// # Errors
+    /// [`Exhausted`] if there was none.
+    async fn draw_id(&self) -> Result<Snowflake, Exhausted>;
+
     /// Takes a message to its entity and waits for what its caller wants.
     async fn request(&self, request: Request) -> Answer;
 
@@ -49,6 +55,14 @@ pub trait Router: Send + Sync + 'static {
     async fn interrupt(&self, request: &RequestId) -> Result<bool, Error>;
 }
 
+/// An id without an allocation, unless it has to be waited for.
+pub(crate) async fn draw_id(router: &dyn Router) -> Result<Snowflake, Exhausted> {
+    match router.next_id() {
+        Ok(id) => Ok(id),
+        Err(_) => router.draw_id().await,
+    }
+}
+
 /// What runs entities: types are registered with it, and asked through its router.
 pub trait Runtime {
     /// Registers a type of entity, now or at any later time.
@@ -76,6 +90,10 @@ impl Runtime for Host {
 impl Router for Host {
     fn next_id(&self) -> Result<Snowflake, Exhausted> {
         Host::next_id(self)
+    }
+
+    async fn draw_id(&self) -> Result<Snowflake, Exhausted> {
+        Host::draw_id(self).await
     }
 
     async fn request(&self, request: Request) -> Answer {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, IntGaugeVec, Opts, Registry};
+use prometheus::{Gauge, GaugeVec, IntGaugeVec, Opts, Registry};
 
 use super::node::Inner;
 use crate::shard::ShardMap;
@@ -42,6 +42,7 @@ struct Gauges {
     executions: IntGaugeVec,
     unfinished: IntGaugeVec,
     streams: IntGaugeVec,
+    skew: Gauge,
 }
 
 impl Census {
@@ -79,13 +80,17 @@ impl Census {
                 &["group", "phase"],
             )?,
             streams: gauges("cleat_peer_streams", "Streams to other runners, by state.", "state")?,
+            skew: Gauge::new(
+                "cleat_clock_skew_seconds",
+                "Wall clock of this runner minus clock of its database.",
+            )?,
         };
         let (looking, counted) = (Mutex::default(), Arc::default());
         registry.register(Box::new(Self { node, gauges, looking, counted }))
     }
 
     fn look(&self) {
-        let Gauges { entities, waiting, open, oldest, oldest_handler, executions, unfinished, streams } =
+        let Gauges { entities, waiting, open, oldest, oldest_handler, executions, unfinished, streams, skew } =
             &self.gauges;
         for gauges in [entities, waiting, open, executions, unfinished, streams] {
             gauges.reset();
@@ -93,6 +98,7 @@ impl Census {
         oldest.reset();
         oldest_handler.reset();
         let Some(node) = self.node.upgrade() else { return };
+        skew.set(node.host.store().clock().skew().seconds());
         for served in node.host.types() {
             entities.with_label_values(&[served.entity_type.as_str()]).set(count(served.active));
         }
@@ -151,24 +157,26 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Collector for Census {
     fn desc(&self) -> Vec<&Desc> {
-        let Gauges { entities, waiting, open, oldest, oldest_handler, executions, unfinished, streams } =
+        let Gauges { entities, waiting, open, oldest, oldest_handler, executions, unfinished, streams, skew } =
             &self.gauges;
         let some = [entities, waiting, open, executions, unfinished, streams];
         let mut all: Vec<&Desc> = some.into_iter().flat_map(Collector::desc).collect();
         all.extend(oldest.desc());
         all.extend(oldest_handler.desc());
+        all.extend(skew.desc());
         all
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         let _alone = lock(&self.looking);
         self.look();
-        let Gauges { entities, waiting, open, oldest, oldest_handler, executions, unfinished, streams } =
+        let Gauges { entities, waiting, open, oldest, oldest_handler, executions, unfinished, streams, skew } =
             &self.gauges;
         let some = [entities, waiting, open, executions, unfinished, streams];
         let mut all: Vec<MetricFamily> = some.into_iter().flat_map(Collector::collect).collect();
         all.extend(oldest.collect());
         all.extend(oldest_handler.collect());
+        all.extend(skew.collect());
         all
     }
 }

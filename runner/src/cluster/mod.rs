@@ -18,4 +18,4 @@ mod upkeep;
 mod wire;
 
 pub use node::{Node, NotStarted, Options, Parts};
-pub use upkeep::Upkeep;
+pub use upkeep::{Cleaned, Upkeep, clean};

@@ -34,7 +34,7 @@ impl Inner {
                     answer => return answer,
                 },
                 Location::There(holder) => {
-                    let envelope = wire::about(self.host.next_id()?, request, about)?;
+                    let envelope = wire::about(self.host.draw_id().await?, request, about)?;
                     match self.peers.call(&holder.address, envelope).await {
                         Ok(Outcome::Success(told)) => return Ok(told),
                         Ok(Outcome::Failure(failure)) => return Err(Error::Failed(failure)),

@@ -161,6 +161,10 @@ impl Router for Inner {
         self.host.next_id()
     }
 
+    async fn draw_id(&self) -> Result<Snowflake, Exhausted> {
+        self.host.draw_id().await
+    }
+
     async fn request(&self, request: Request) -> Answer {
         self.take(request).await
     }

@@ -286,7 +286,7 @@ impl Reading {
             }
             Location::There(holder) => {
                 let id: Snowflake =
-                    self.inner.host.next_id().map_err(|error| Missed::Failed(error.into()))?;
+                    self.inner.host.draw_id().await.map_err(|error| Missed::Failed(error.into()))?;
                 let envelope = wire::about(id, &self.request, About::Read).map_err(Missed::Failed)?;
                 match self.inner.peers.request(&holder.address, envelope, self.after).await {
                     Ok(replies) => Ok(remote(shard(), replies)),

@@ -1,15 +1,16 @@
 //! What has to be done for the database now and then, by one runner of the cluster.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use prometheus::{Gauge, IntCounter, Registry};
 
+use crate::clock::Skew;
 use crate::entity::Never;
 use crate::health::{Health, Reason};
 use crate::shard::{GroupName, ShardMap};
 use crate::singleton::{Context, Singleton};
-use crate::store::{Retention, Store};
+use crate::store::{Error, Retention, Store};
 
 /// The singleton that deletes what is older than its retention.
 const NAME: &str = "cleat.retention";
@@ -103,13 +104,22 @@ impl Upkeep {
                 let reports = OnDuty(reports);
                 let mut behind = None;
                 loop {
-                    let pause = match store.retain(&self.retention, SystemTime::now()).await {
-                        Ok(deleted) => {
+                    let pause = match clean(store.as_ref(), &self.retention).await {
+                        Ok(Cleaned::Deleted(deleted)) => {
                             reports.0.deleted.inc_by(deleted);
                             let begun = Instant::now();
                             behind = (deleted >= BACKLOG).then(|| behind.unwrap_or(begun));
                             reports.0.set_backlog(behind.map_or(Duration::ZERO, |since| begun - since));
                             if behind.is_some() { AGAIN } else { self.every }
+                        }
+                        Ok(Cleaned::Skipped(skew)) => {
+                            tracing::warn!(
+                                event = "retention_skipped",
+                                skew_seconds = skew.seconds(),
+                                "nothing was deleted because the clocks of this runner and of the database differ: \
+                                 retention is tried again until they agree; check their time synchronization"
+                            );
+                            self.every.min(SKEWED)
                         }
                         Err(error) => {
                             tracing::warn!(
@@ -128,6 +138,32 @@ impl Upkeep {
         });
         upkeep.in_group(group)
     }
+}
+
+/// How soon a round is tried again that was skipped because of clock skew.
+const SKEWED: Duration = Duration::from_secs(60);
+
+/// What became of a round of retention.
+#[derive(Debug, PartialEq)]
+pub enum Cleaned {
+    /// So many things are gone.
+    Deleted(u64),
+    /// Nothing was deleted, because the clocks differ so much that one of them must be wrong.
+    Skipped(Skew),
+}
+
+/// Deletes what is older than its retention, if the clocks of this runner and of the database agree: one that is wrong by a month would
+/// otherwise make it delete what should have been kept for as long.
+///
+/// # Errors
+/// The store's.
+pub async fn clean(store: &dyn Store, retention: &Retention) -> Result<Cleaned, Error> {
+    store.read_clock().await?;
+    let skew = store.clock().skew();
+    if !skew.is_tolerated() {
+        return Ok(Cleaned::Skipped(skew));
+    }
+    store.retain(retention).await.map(Cleaned::Deleted)
 }
 
 /// The group that it lives in: the default one, or the first of a database that other groups have for themselves.

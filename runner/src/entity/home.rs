@@ -4,11 +4,11 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
 
-use super::host::{Host, Inner};
+use super::host::{Host, Ids, Inner};
 use super::job::{Answer, Request};
 use super::{Error, Replies};
 use crate::client::Router;
-use crate::message::snowflake::{Exhausted, Generator};
+use crate::message::snowflake::Exhausted;
 use crate::message::{IdempotencyKey, Outcome, RequestId, Sequence, Snowflake};
 use crate::shard::{GroupName, Slot};
 use crate::store::{self, Progress};
@@ -28,11 +28,11 @@ impl Routing {
 /// Finds its way when it is asked, since the runtime around it may be gone by then.
 pub(super) struct Home {
     host: Weak<Inner>,
-    ids: Arc<Generator>,
+    ids: Arc<Ids>,
 }
 
 impl Home {
-    pub(super) fn new(host: Weak<Inner>, ids: Arc<Generator>) -> Self {
+    pub(super) fn new(host: Weak<Inner>, ids: Arc<Ids>) -> Self {
         Self { host, ids }
     }
 
@@ -50,6 +50,10 @@ impl Home {
 impl Router for Home {
     fn next_id(&self) -> Result<Snowflake, Exhausted> {
         self.ids.next()
+    }
+
+    async fn draw_id(&self) -> Result<Snowflake, Exhausted> {
+        self.ids.draw().await
     }
 
     async fn request(&self, request: Request) -> Answer {

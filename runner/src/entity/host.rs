@@ -2,7 +2,9 @@
 
 mod admission;
 mod census;
+mod ids;
 mod serving;
+mod skew;
 mod work;
 
 use std::num::NonZeroUsize;
@@ -13,6 +15,7 @@ use tokio::sync::{broadcast, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(super) use self::ids::Ids;
 use self::serving::Serving;
 use super::home::{Home, Routing};
 use super::job::{Answer, Delivered, ReplyTo, Request};
@@ -101,7 +104,7 @@ pub(super) struct Inner {
     pub(super) store: Arc<dyn Store>,
     pub(super) registry: Registry,
     pub(super) options: Options,
-    ids: Arc<Generator>,
+    ids: Arc<Ids>,
     shards: Serving,
     lost: broadcast::Sender<Fence>,
     hint: OnceLock<Hint>,
@@ -126,6 +129,7 @@ type Hint = Box<dyn Fn(&ShardId) -> bool + Send + Sync>;
 impl Host {
     /// A host without any shards. It listens for wakes of the store until it is stopped.
     pub fn new(store: Arc<dyn Store>, ids: Arc<Generator>, options: Options) -> Self {
+        let ids = Arc::new(Ids::new(ids, options.health.clone()));
         let inner = Arc::new(Inner {
             shards: Serving::new(store.maps()),
             store,
@@ -140,6 +144,10 @@ impl Host {
         });
         let supervisor = inner.options.health.supervisor();
         inner.tasks.spawn(supervisor.supervise("entity sweep", &inner.stop, Arc::clone(&inner).keep()));
+        let (store, every) = (Arc::clone(&inner.store), inner.options.machine_renewal);
+        let leasing = Arc::clone(&inner.ids).keep_leased(store, every, inner.stop.clone());
+        inner.tasks.spawn(supervisor.supervise("id lease", &inner.stop, leasing));
+        inner.tasks.spawn(supervisor.supervise("clock watch", &inner.stop, Arc::clone(&inner).watch_clock()));
         Self(inner)
     }
 
@@ -286,12 +294,27 @@ impl Host {
         self.0.ids.next()
     }
 
+    /// An id for a message. If none is left, it waits a few seconds for the lease of the machine number to be renewed.
+    ///
+    /// # Errors
+    /// [`Exhausted`] if it was not renewed by then.
+    pub async fn draw_id(&self) -> Result<Snowflake, Exhausted> {
+        self.0.ids.draw().await
+    }
+
+    /// The place of the next message that is sent in the name of a shard in the order of its messages.
+    pub(crate) fn next_place(&self, shard: &ShardId) -> Option<Snowflake> {
+        self.0.shard(shard).map(|shard| shard.order.next())
+    }
+
     /// Serves claimed shards: loads their open work, then takes messages.
     ///
     /// # Errors
     /// The store's; then none of them is served.
     pub async fn open(&self, fences: &[Fence]) -> Result<(), store::Error> {
-        let shards: Vec<_> = fences.iter().map(|fence| Shard::new(fence.clone(), &self.0)).collect();
+        // Read after the claims, so it is later than everything that earlier owners wrote.
+        let claimed = self.0.store.read_clock().await?;
+        let shards: Vec<_> = fences.iter().map(|fence| Shard::new(fence.clone(), &self.0, claimed)).collect();
         // Everything that an earlier owner left open comes before anything new.
         if let Err(error) = self.0.load(&shards).await {
             // Some of it may be at work already. Whoever opens them next begins with everything.
@@ -408,8 +431,8 @@ impl Host {
 }
 
 impl Inner {
-    pub(super) fn next_id(&self) -> Result<Snowflake, Exhausted> {
-        self.ids.next()
+    pub(super) fn ids(&self) -> &Ids {
+        &self.ids
     }
 
     /// The way of its handlers to all entities.

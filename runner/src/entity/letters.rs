@@ -12,7 +12,7 @@ impl Host {
     /// [`Error::NotHere`] if its shard is served elsewhere; the store's.
     pub async fn replay(&self, request: &RequestId) -> Result<bool, Error> {
         let shard = self.0.shard_of(request)?;
-        let seq = self.next_id()?;
+        let seq = shard.order.next();
         let replayed = shard.about_letter(Change::Replay { request: request.id, seq }).await?;
         if replayed {
             self.0.reload(&shard);

@@ -19,6 +19,7 @@ mod mailbox;
 mod metrics;
 pub mod native;
 mod now;
+mod order;
 pub(crate) mod reach;
 mod refusal;
 mod registry;

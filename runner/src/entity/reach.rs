@@ -194,7 +194,7 @@ impl Context {
         let (alone, interrupt) = (self.reach.alone, self.reach.interrupt.clone());
         async move {
             asking.store().await?;
-            let (call, target) = call.numbered()?;
+            let (call, target) = call.numbered().await?;
             let waits = Waits::enter(&asking, alone, interrupt, target);
             let reply = call.into_future().await;
             waits.done();

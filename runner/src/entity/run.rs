@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use super::activation::{Activation, Body};
 use super::call::{Call, HandlerError, Held};
-use super::context::{Commits, Context};
+use super::context::{Commits, Context, Outgoing};
 use super::definition::{Access, Method};
 use super::earlier::Earlier;
 use super::job::{Job, Origin};
@@ -23,7 +23,7 @@ use super::retry::Next;
 use super::running::{Registered, RunningHandler};
 use super::shard::Shard;
 use super::stream::{Stop, Streaming};
-use crate::message::{Outcome, RequestId};
+use crate::message::{Outcome, RequestId, Snowflake};
 use crate::shard::Fence;
 use crate::store::{self, Attempt, Change, Committed, Write};
 use crate::trace;
@@ -71,6 +71,8 @@ pub(super) struct Ended {
     pub(super) version: i64,
     /// The new state.
     pub(super) state: Option<Bytes>,
+    /// The messages that are to be sent with it, each with its id.
+    pub(super) sends: Vec<(Snowflake, Outgoing)>,
     /// What else is to be committed with it.
     pub(super) effects: Commits,
 }
@@ -78,7 +80,7 @@ pub(super) struct Ended {
 impl Ended {
     /// An end without any effects.
     pub(super) fn only(outcome: Outcome) -> Self {
-        Self { outcome, version: 0, state: None, effects: Commits::default() }
+        Self { outcome, version: 0, state: None, sends: Vec::new(), effects: Commits::default() }
     }
 }
 
@@ -271,7 +273,13 @@ async fn attempt(
         return Tried::Stale;
     }
     match handled {
-        Handled::Returned(Ok(Ok(reply))) => ended(reply, held, effects),
+        Handled::Returned(Ok(Ok(reply))) => match number(shard, job, &mut effects).await {
+            Ok(sends) => ended(reply, held, sends, effects),
+            Err(error) => {
+                revert(held);
+                Tried::Broken(error)
+            }
+        },
         Handled::Returned(Ok(Err(error))) | Handled::Stopped(Stop::Fault(error)) => {
             revert(held);
             refused(error)
@@ -442,7 +450,31 @@ async fn hold(me: &Activation, body: &Body, access: Access) -> Result<Held, Hand
     Ok(if access == Access::Read { Held::Read(state.downgrade()) } else { Held::Write(state) })
 }
 
-fn ended(reply: Bytes, held: Held, effects: Commits) -> Tried {
+/// Gives each message that is sent with the reply its id. All or none is sent, so this comes before anything is written.
+async fn number(
+    shard: &Shard,
+    job: &Job,
+    effects: &mut Commits,
+) -> Result<Vec<(Snowflake, Outgoing)>, store::Error> {
+    if !job.persisted || effects.sends.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut numbered = Vec::with_capacity(effects.sends.len());
+    for send in std::mem::take(&mut effects.sends) {
+        match shard.draw_id().await {
+            Ok(id) => numbered.push((id, send)),
+            Err(error) => {
+                if let Some(opened) = effects.transaction.take() {
+                    opened.transaction.rollback().await;
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(numbered)
+}
+
+fn ended(reply: Bytes, held: Held, sends: Vec<(Snowflake, Outgoing)>, effects: Commits) -> Tried {
     let (version, state) = match held {
         Held::Nothing => (0, None),
         Held::Read(state) => (state.version, None),
@@ -456,7 +488,7 @@ fn ended(reply: Bytes, held: Held, effects: Commits) -> Tried {
             }
         },
     };
-    Tried::Ended(Ended { outcome: Outcome::Success(reply), version, state, effects })
+    Tried::Ended(Ended { outcome: Outcome::Success(reply), version, state, sends, effects })
 }
 
 fn revert(held: Held) {

@@ -17,6 +17,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::activation::Activation;
 use super::host::{Inner, Options};
 use super::job::{Answer, Delivered, Job, Origin, ReplyTo, Waiter, Want};
+use super::order::AcceptanceOrder;
 use super::registry::Kind;
 use super::requests::{Entry, Requests};
 use super::running::RunningHandlers;
@@ -30,6 +31,8 @@ use crate::store::{self, Change, Committed, Message, Progress, Store, Stored, Wr
 /// A shard that this runner owns, with its instances and the requests that are under way.
 pub(super) struct Shard {
     pub(super) fence: Fence,
+    /// The places of messages that are accepted or sent here.
+    pub(super) order: AcceptanceOrder,
     inner: Weak<Inner>,
     home: Arc<dyn Router>,
     store: Arc<dyn Store>,
@@ -53,8 +56,10 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn new(fence: Fence, inner: &Arc<Inner>) -> Arc<Self> {
+    /// For a fence that was claimed before this time was read from the database.
+    pub(super) fn new(fence: Fence, inner: &Arc<Inner>, claimed: SystemTime) -> Arc<Self> {
         Arc::new(Self {
+            order: AcceptanceOrder::new(&fence.shard, claimed, inner.store.clock().clone()),
             fence,
             inner: Arc::downgrade(inner),
             home: inner.home(),
@@ -425,8 +430,13 @@ impl Shard {
         }
     }
 
-    pub(super) fn next_id(&self) -> Option<Snowflake> {
-        self.inner.upgrade()?.next_id().ok()
+    /// An id for a message. Waits a while if there is none for now.
+    pub(super) async fn draw_id(&self) -> Result<Snowflake, store::Error> {
+        let inner = self.inner.upgrade().ok_or(store::Error::Closed)?;
+        match inner.ids().next() {
+            Ok(id) => Ok(id),
+            Err(_) => inner.ids().draw().await.map_err(|source| store::Error::NoIds { source }),
+        }
     }
 
     pub(super) fn group_of(&self, entity_type: &EntityType) -> GroupName {

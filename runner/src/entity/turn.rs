@@ -28,7 +28,7 @@ use super::job::{Delivered, Job, Origin};
 use super::reach::Opened;
 use super::run::{self, Done, Ended};
 use super::shard::Shard;
-use crate::message::{Envelope, Outcome};
+use crate::message::{Envelope, Outcome, Snowflake};
 use crate::store::{self, Change, Committed, Finish, Message, Request, StateChange, Write};
 
 /// How often a message is run again because commits before it failed, before its caller is told.
@@ -307,8 +307,8 @@ impl Turn {
 
     /// The write that ends a request, with everything that its handler did.
     fn finish(&self, job: &Job, ended: Ended) -> (Write, Outcome, After, Option<Opened>) {
-        let Ended { outcome, version, state, effects } = ended;
-        let Commits { sends, changes: also, then, transaction } = effects;
+        let Ended { outcome, version, state, sends, effects } = ended;
+        let Commits { sends: _, changes: also, then, transaction } = effects;
         let request = match job.origin {
             Origin::Stored { .. } => Request::Stored(job.id()),
             Origin::Fresh { .. } => Request::New(Box::new(Message::clone(&job.message))),
@@ -322,15 +322,14 @@ impl Turn {
                 value,
             }));
         }
-        let sends: Vec<Message> = sends.into_iter().filter_map(|send| self.message(send)).collect();
+        let sends: Vec<Message> = sends.into_iter().map(|(id, send)| self.message(id, send)).collect();
         changes.extend(sends.iter().cloned().map(Change::Send));
         changes.extend(also);
         (Write { fence: self.shard.fence.clone(), changes }, outcome, After { sends, then }, transaction)
     }
 
-    fn message(&self, send: Outgoing) -> Option<Message> {
-        let id = self.shard.next_id()?;
-        Some(Message {
+    fn message(&self, id: Snowflake, send: Outgoing) -> Message {
+        Message {
             group: self.shard.registered_group(&send.address.entity_type).unwrap_or(send.group),
             envelope: Envelope {
                 id,
@@ -344,9 +343,9 @@ impl Turn {
                 trace: send.trace,
                 headers: send.headers,
             },
-            seq: id,
+            seq: self.shard.order.next(),
             resent: false,
-        })
+        }
     }
 
     async fn settle(&mut self, settled: Settled) {

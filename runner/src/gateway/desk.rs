@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{Action, Caller, Credential, Guard, Kind, Metrics, Options, Problem, Schemas, problem};
-use crate::client::{Router, Runtime};
+use crate::client::{Router, Runtime, draw_id};
 use crate::cluster::Node;
 use crate::entity::{self, Delivered, Delivery, Error, Want};
 use crate::message::{
@@ -108,13 +108,18 @@ impl Desk {
         Ok(Asked { group: definition.group.clone(), persisted, streams: method.stream })
     }
 
-    fn request(&self, question: Question, asked: &Asked, want: Want) -> Result<entity::Request, Problem> {
+    async fn request(
+        &self,
+        question: Question,
+        asked: &Asked,
+        want: Want,
+    ) -> Result<entity::Request, Problem> {
         let Question { address, method, payload, key, at, trace, caller } = question;
         let key = key.map(|key| IdempotencyKey::new(&address, &method, key.as_bytes()));
         let headers: Headers =
             caller.user.map(|user| (USER.to_owned(), user.as_ref().to_owned())).into_iter().collect();
         let envelope = Envelope {
-            id: self.router().next_id().map_err(Error::from)?,
+            id: draw_id(self.router().as_ref()).await.map_err(Error::from)?,
             address,
             method,
             payload,
@@ -133,7 +138,7 @@ impl Desk {
     /// Asks, and waits for the reply.
     pub(super) async fn call(&self, question: Question) -> Result<Bytes, Problem> {
         let asked = self.asked(&question)?;
-        let request = self.request(question, &asked, Want::Reply)?;
+        let request = self.request(question, &asked, Want::Reply).await?;
         let (key, address) = (request.envelope.key, request.envelope.address.clone());
         let id = RequestId { group: asked.group, slot: address.slot(), id: request.envelope.id };
         let router = self.router();
@@ -175,7 +180,7 @@ impl Desk {
     /// Asks, and comes back once the message is in good hands. Its id, if its reply is kept.
     pub(super) async fn notify(&self, question: Question) -> Result<Option<RequestId>, Problem> {
         let asked = self.asked(&question)?;
-        let request = self.request(question, &asked, Want::Acceptance)?;
+        let request = self.request(question, &asked, Want::Acceptance).await?;
         let (slot, id) = (request.envelope.address.slot(), request.envelope.id);
         let router = self.router();
         let delivered = tokio::time::timeout(self.options.timeout, router.request(request)).await;
@@ -201,7 +206,7 @@ impl Desk {
             return Err(Error::NotStreaming { entity_type, method }.into());
         }
         let slot = address.slot();
-        let request = self.request(question, &asked, Want::Stream)?;
+        let request = self.request(question, &asked, Want::Stream).await?;
         let router = self.router();
         let begun = async {
             let mut replies = router.stream(request).await?;

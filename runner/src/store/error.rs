@@ -91,6 +91,13 @@ pub enum Error {
     /// All 1,024 machine numbers are leased.
     #[error("all machine numbers are leased: more than 1,024 processes were started within an hour")]
     NoMachine,
+    /// No id could be given to a message. Nothing was written.
+    #[error("nothing was written because a message could not get an id")]
+    NoIds {
+        /// Whose ids are used up.
+        #[source]
+        source: crate::message::snowflake::Exhausted,
+    },
     /// What is stored is not what this binary writes.
     #[error("a stored {what} cannot be read")]
     Corrupt {
@@ -165,7 +172,7 @@ impl Error {
             Self::DatabaseInUse { .. } => "DatabaseInUse",
             Self::Unsupported(_) => "DatabaseUnsupported",
             Self::NoSuchGroup(_) => "NoSuchGroup",
-            Self::NoMachine => "NoMachine",
+            Self::NoMachine | Self::NoIds { .. } => "NoMachine",
             Self::Corrupt { .. } => "Corrupt",
             Self::Closed => "Closed",
         }
@@ -173,7 +180,7 @@ impl Error {
 
     /// Whether the same may work when the database is well again.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Unknown { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Unknown { .. } | Self::NoIds { .. })
     }
 
     pub(super) fn corrupt(

@@ -25,7 +25,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::broadcast;
 
-use crate::message::snowflake::Span;
+use crate::clock::DatabaseClock;
+use crate::message::snowflake::{LeasedSpan, Machine, Span};
 use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 
@@ -57,8 +58,18 @@ pub trait Store: Send + Sync + 'static {
     /// How the slots of each group are cut, as the database has it.
     fn maps(&self) -> &[ShardMap];
 
-    /// Leases a machine number for ids, or prolongs the lease that this instance has.
-    async fn lease_machine(&self) -> Result<Span, Error>;
+    /// The database's clock, as it was read last.
+    fn clock(&self) -> &DatabaseClock;
+
+    /// Reads the database's time, and sets [`clock`](Store::clock) by it.
+    async fn read_clock(&self) -> Result<SystemTime, Error>;
+
+    /// Leases a machine number that nobody has, for ids. Spans follow the database's clock, which is read on the way.
+    async fn lease_machine(&self) -> Result<LeasedSpan, Error>;
+
+    /// Prolongs the lease of a machine number. If this instance does not have it any more, because the database lost the lease, another
+    /// number is leased instead.
+    async fn renew_machine(&self, machine: Machine) -> Result<Span, Error>;
 
     /// The newest epoch of every shard of a group: what to ask before shards are claimed.
     ///
@@ -174,9 +185,9 @@ pub trait Store: Send + Sync + 'static {
     /// Tells whoever owns these shards that there is something to read. For when the owner cannot be reached directly.
     async fn wake(&self, shards: &[ShardId]) -> Result<(), Error>;
 
-    /// Deletes what is older than its retention and held by nobody, in steps that disturb nobody, and makes room for what is to come. Returns
-    /// how many things were deleted.
-    async fn retain(&self, retention: &Retention, now: SystemTime) -> Result<u64, Error>;
+    /// Deletes what is older than its retention by the database's clock and held by nobody, in steps that disturb nobody, and makes room
+    /// for what is to come. Returns how many things were deleted.
+    async fn retain(&self, retention: &Retention) -> Result<u64, Error>;
 
     /// Commits what is queued and lets go of the database. Later calls get [`Error::Closed`].
     async fn close(&self);

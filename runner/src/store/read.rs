@@ -26,8 +26,8 @@ pub struct Stored {
 pub struct Page {
     /// Only messages that are due by then.
     pub until: SystemTime,
-    /// Only messages after this place in the order; from the beginning if there is none.
-    pub after: Option<Snowflake>,
+    /// Only messages after this one in the order, by its place and then by its id; from the beginning if there is none.
+    pub after: Option<(Snowflake, Snowflake)>,
     /// At most so many.
     pub limit: u32,
 }

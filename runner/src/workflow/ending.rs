@@ -82,7 +82,7 @@ impl Driver {
         let definition = self.function().and_then(|function| function.context().about().definition.clone());
         let defined = definition.map(|definition| Event::Defined { definition });
         let entries: Vec<_> = std::iter::once(begun).chain(defined).chain(signals).map(Entry::now).collect();
-        let to = self.shard.next_id().map_err(Leave::Failed)?;
+        let to = self.shard.draw_id().await.map_err(Leave::Failed)?;
         let mut changes = vec![
             Change::Renew {
                 address: row.address.clone(),

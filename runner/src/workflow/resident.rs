@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::changes::Changes;
 use super::driver::{Happening, Shown};
 use super::tail::{Lease, Tail, Told};
+use crate::clock::DatabaseClock;
 use crate::message::EntityAddress;
 
 /// An execution that is in memory: where it is written to and told things.
@@ -26,11 +27,12 @@ impl Resident {
     pub(super) fn new(
         address: EntityAddress,
         changes: Changes,
+        clock: DatabaseClock,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
         let (inbox, happenings) = mpsc::unbounded_channel();
         let read = CancellationToken::new();
         let there = AtomicBool::new(false);
-        let told = Arc::new(Told { inbox, changes });
+        let told = Arc::new(Told { inbox, changes, clock });
         (Arc::new(Self { address, tail: Arc::default(), read, there, told }), happenings)
     }
 

@@ -166,7 +166,8 @@ impl Shard {
         if let Some(resident) = residents.get(address) {
             return Some(Arc::clone(resident));
         }
-        let (resident, inbox) = Resident::new(address.clone(), self.changes.clone());
+        let (resident, inbox) =
+            Resident::new(address.clone(), self.changes.clone(), self.store().clock().clone());
         residents.insert(address.clone(), Arc::clone(&resident));
         drop(residents);
         let driver = Driver::new(Arc::clone(self), Arc::clone(&resident), registered, inbox);
@@ -308,7 +309,13 @@ impl Shard {
 
     pub(super) fn next_id(&self) -> Result<Snowflake, store::Error> {
         let inner = self.inner.upgrade().ok_or(store::Error::Closed)?;
-        inner.entities.next_id().map_err(|error| store::Error::Unavailable { source: Arc::new(error) })
+        inner.entities.next_id().map_err(|source| store::Error::NoIds { source })
+    }
+
+    /// An id for a run. Waits a while if there is none for now.
+    pub(super) async fn draw_id(&self) -> Result<Snowflake, store::Error> {
+        let inner = self.inner.upgrade().ok_or(store::Error::Closed)?;
+        inner.entities.draw_id().await.map_err(|source| store::Error::NoIds { source })
     }
 
     /// A one-way message to an execution.
@@ -332,7 +339,11 @@ impl Shard {
             trace: None,
             headers: Default::default(),
         };
-        Ok(Message { envelope, group: group.clone(), seq: id, resent: true })
+        let inner = self.inner.upgrade().ok_or(store::Error::Closed)?;
+        let shard = &self.fence.shard;
+        let seq =
+            inner.entities.next_place(shard).ok_or_else(|| store::Error::Fenced { shard: shard.clone() })?;
+        Ok(Message { envelope, group: group.clone(), seq, resent: true })
     }
 
     /// What starts a child.

@@ -12,6 +12,7 @@ use super::changes::Changes;
 use super::driver::Happening;
 use super::journal::Entry;
 use super::summary::Summary;
+use crate::clock::DatabaseClock;
 use crate::message::{EntityAddress, Snowflake};
 use crate::shard::GroupName;
 use crate::store::{self, Change, ExecutionChange, Phase, Timer};
@@ -62,6 +63,8 @@ pub(super) struct Told {
     pub(super) inbox: mpsc::UnboundedSender<Happening>,
     /// Whoever wants to know that executions change.
     pub(super) changes: Changes,
+    /// By which clock an execution ends: retention is decided by the database's.
+    pub(super) clock: DatabaseClock,
 }
 
 /// What is to become of an execution.
@@ -140,7 +143,7 @@ impl Lease {
         }
         if let Some(Becoming { phase, active, mut summary }) = changed {
             summary.timer = timer.map_or(row.summary.timer, |wake| wake != Wake::Never);
-            let ended = phase.is_final().then(std::time::SystemTime::now);
+            let ended = phase.is_final().then(|| self.told.clock.now());
             changes.push(Change::Execution(ExecutionChange {
                 address: row.address.clone(),
                 run: row.run,

@@ -9,9 +9,11 @@ use crate::nodes::{PATIENCE, World, settled};
 use crate::port::Port;
 
 /// Every long-lived task of a node on PostgreSQL that is alone.
-const TASKS: [&str; 10] = [
+const TASKS: [&str; 12] = [
+    "clock watch",
     "entity sweep",
     "fence losses",
+    "id lease",
     "ownership",
     "peer server",
     "wake listener",

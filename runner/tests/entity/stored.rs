@@ -1,12 +1,16 @@
 //! What is stored of a message, by whom, and what a host makes of it.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use cleat_runner::entity::{Delivered, Options, Request};
 use cleat_runner::message::{EntityAddress, Envelope, Headers, Outcome, RequestId, Snowflake, codec};
+use cleat_runner::prelude::*;
 use cleat_runner::shard::GroupName;
-use cleat_runner::store::{Change, Committed, Message, Progress, Write};
+use cleat_runner::store::{Change, Committed, Message, Page, Progress, Write};
+
+use tokio::sync::Semaphore;
 
 use crate::lifecycle::Echo;
 use crate::world::{Place, World, on_both_stores};
@@ -16,6 +20,8 @@ on_both_stores!(
     a_request_that_comes_again_gets_the_stored_reply,
     whoever_asks_again_while_it_is_open_waits_for_the_reply,
     a_persisted_notification_is_stored_once,
+    ids_of_a_runner_whose_clock_was_hours_ahead_block_nobody,
+    messages_keep_their_order_after_an_owner_whose_clock_was_hours_ahead,
     nothing_is_stored_of_a_volatile_call,
     messages_that_somebody_else_stored_are_found_and_handled,
     messages_of_unregistered_types_are_left_alone,
@@ -174,4 +180,52 @@ async fn a_stored_message_waits_for_the_first_definitions_however_long_they_take
     drop(unread);
     assert_eq!(world.join(&declared).await, reply(7));
     assert!(matches!(world.join(&unknown).await, Outcome::Defect(defect) if defect.kind == "UnknownType"));
+}
+
+/// Notes numbers in the order in which they come, once it may.
+#[entity(state = Vec<i32>)]
+struct Notes(Arc<Semaphore>);
+
+#[entity_impl]
+impl Notes {
+    #[rpc(persisted)]
+    async fn note(&self, notes: &mut Vec<i32>, number: i32) -> Result<Vec<i32>, Never> {
+        self.0.acquire().await.unwrap().forget();
+        notes.push(number);
+        Ok(notes.clone())
+    }
+}
+
+/// An envelope that a runner made whose clock was three hours ahead.
+fn ahead(world: &World, entity_type: &str, method: &str, input: i32) -> Envelope {
+    let id = Snowflake::first_at(SystemTime::now() + Duration::from_secs(3 * 3600));
+    Envelope { id, ..envelope(world, entity_type, method, input) }
+}
+
+async fn ids_of_a_runner_whose_clock_was_hours_ahead_block_nobody(place: Place) {
+    let world = World::new(place).await;
+    let earlier = ahead(&world, "echo", "keep", 1);
+    world.store(&earlier).await;
+    let world = world.restart(Options::default()).await;
+    Echo::default().register(&world.host).unwrap();
+    let later = envelope(&world, "echo", "keep", 2);
+    assert_eq!(world.host.request(Request::new(later)).await.unwrap(), Delivered::Ended(reply(2)));
+    assert_eq!(world.join(&earlier).await, reply(1));
+}
+
+async fn messages_keep_their_order_after_an_owner_whose_clock_was_hours_ahead(place: Place) {
+    let world = World::new(place).await;
+    let earlier = ahead(&world, "notes", "note", 1);
+    world.store(&earlier).await;
+    let world = world.restart(Options::default()).await;
+    let notes = Notes(Arc::new(Semaphore::new(0))).register(&world.host).unwrap();
+    let mut order = vec![earlier.id];
+    for number in [2, 3] {
+        order.push(notes.note("e-1", &number).notify().await.unwrap().id);
+    }
+    // In this order the next owner finds them.
+    let shard = world.host.shard_of(&earlier.address.entity_type, "e-1").unwrap();
+    let page = Page { until: SystemTime::now(), after: None, limit: 10 };
+    let open = world.store.open_messages(&[shard], page).await.unwrap();
+    assert_eq!(open.iter().map(|stored| stored.message.envelope.id).collect::<Vec<_>>(), order);
 }

@@ -7,7 +7,7 @@ use cleat_runner::store::postgres::{Options, PostgresStore};
 use cleat_runner::store::{Change, Hold, Phase, Retention, SCHEMA, Store, Write};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::earlier::{building, fourth, snapshot};
 use super::store_postgres_rig::*;
@@ -156,7 +156,8 @@ async fn every_row_can_be_found_by_group_and_slot() {
     sqlx::raw_sql(trap).execute(&mut connect(&url).await).await.unwrap();
     let nothing =
         Retention { completed: Duration::ZERO, failed: Duration::ZERO, dead_letters: Duration::ZERO };
-    store.retain(&nothing, SystemTime::now() + Duration::from_secs(3600)).await.unwrap();
+    store.clock().set_ahead(3600);
+    store.retain(&nothing).await.unwrap();
     let forgotten = "SELECT count(*) FROM cleat.forgotten_runs WHERE grp = 1 AND slot IS NOT NULL";
     assert_eq!(number(&url, forgotten).await, 2);
 }

@@ -16,11 +16,12 @@ async fn execute(url: &str, sql: String) {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connect(url).await).await.unwrap();
 }
 
-/// Rounds until nothing is left to delete.
-async fn all(store: &PostgresStore, retention: &Retention, now: SystemTime) -> u64 {
+/// Rounds until nothing is left to delete, with the database's clock so far ahead.
+async fn all(store: &PostgresStore, retention: &Retention, ahead: Duration) -> u64 {
     let mut deleted = 0;
+    store.clock().set_ahead(i64::try_from(ahead.as_secs()).unwrap());
     loop {
-        match store.retain(retention, now).await.unwrap() {
+        match store.retain(retention).await.unwrap() {
             0 => return deleted,
             rows => deleted += rows,
         }
@@ -48,7 +49,7 @@ async fn a_backlog_of_many_pages_is_deleted_round_after_round() {
     execute(&url, fill).await;
     // What failed is kept longer, and everything that belongs to it.
     let retention = Retention { completed: HOUR, failed: 3 * HOUR, dead_letters: HOUR };
-    all(&store, &retention, SystemTime::now()).await;
+    all(&store, &retention, Duration::ZERO).await;
     for table in ["executions", "outcomes", "keys"] {
         let count = format!("SELECT count(*) FROM cleat.{table}");
         let left: i64 =
@@ -57,7 +58,7 @@ async fn a_backlog_of_many_pages_is_deleted_round_after_round() {
     }
     assert_eq!(number(&url, "SELECT count(*) FROM cleat.journal").await, 7500);
     assert_eq!(number(&url, "SELECT count(*) FROM cleat.forgotten_runs").await, 0);
-    all(&store, &retention, SystemTime::now() + 2 * HOUR).await;
+    all(&store, &retention, 2 * HOUR).await;
     let rest = "SELECT (SELECT count(*) FROM cleat.executions) + (SELECT count(*) FROM cleat.outcomes)
         + (SELECT count(*) FROM cleat.keys) + (SELECT count(*) FROM cleat.journal)";
     assert_eq!(number(&url, rest).await, 0);
@@ -76,7 +77,7 @@ async fn a_round_does_not_read_what_cannot_have_expired() {
         ),
     )
     .await;
-    store.retain(&Retention::default(), SystemTime::now()).await.unwrap();
+    store.retain(&Retention::default()).await.unwrap();
     store.close().await;
     let read = "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint
         FROM pg_stat_user_tables WHERE relname = 'keys'";
@@ -100,7 +101,8 @@ async fn a_day_that_keeps_many_rows_is_thinned_out_and_dropped_when_they_have_ex
     // As if the store had been open ten days ago.
     let then = SystemTime::now() - 10 * DAY;
     let generous = Retention { completed: 20 * DAY, failed: 20 * DAY, dead_letters: 20 * DAY };
-    store.retain(&generous, then).await.unwrap();
+    store.clock().set_ahead(-10 * 24 * 3600);
+    store.retain(&generous).await.unwrap();
     let (first, done) = (Snowflake::first_at(then).get(), millis(then));
     execute(
         &url,
@@ -112,13 +114,13 @@ async fn a_day_that_keeps_many_rows_is_thinned_out_and_dropped_when_they_have_ex
     let day = "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname = 'outcomes_day_' ||
         (SELECT (min(done) / 86400000)::text FROM cleat.outcomes)";
     let retention = Retention { completed: DAY, failed: 20 * DAY, dead_letters: DAY };
-    all(&store, &retention, SystemTime::now()).await;
+    all(&store, &retention, Duration::ZERO).await;
     assert_eq!(number(&url, "SELECT count(*) FROM cleat.outcomes").await, 6000, "what failed is kept");
     assert_eq!(number(&url, "SELECT count(*) FROM cleat.outcomes_rest").await, 0, "where it was");
     assert_eq!(number(&url, day).await, 1);
     // Another runner looks at once; this one would in an hour.
     let other = open(&url, "other").await;
-    all(&other, &retention, SystemTime::now() + 11 * DAY).await;
+    all(&other, &retention, 11 * DAY).await;
     assert_eq!(number(&url, "SELECT count(*) FROM cleat.outcomes").await, 0);
     assert_eq!(
         number(&url, "SELECT count(*) FROM pg_class WHERE relname LIKE 'outcomes_day_%' AND relkind = 'r'")

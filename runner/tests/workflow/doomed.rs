@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use cleat_runner::message::snowflake::Span;
+use cleat_runner::clock::DatabaseClock;
+use cleat_runner::message::snowflake::{LeasedSpan, Machine, Span};
 use cleat_runner::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use cleat_runner::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 use cleat_runner::store::{
@@ -109,8 +110,20 @@ impl Store for Doomed {
         self.inner.maps()
     }
 
-    async fn lease_machine(&self) -> Result<Span, Error> {
+    fn clock(&self) -> &DatabaseClock {
+        self.inner.clock()
+    }
+
+    async fn read_clock(&self) -> Result<SystemTime, Error> {
+        self.inner.read_clock().await
+    }
+
+    async fn lease_machine(&self) -> Result<LeasedSpan, Error> {
         self.inner.lease_machine().await
+    }
+
+    async fn renew_machine(&self, machine: Machine) -> Result<Span, Error> {
+        self.inner.renew_machine(machine).await
     }
 
     async fn holdings(&self, group: &GroupName) -> Result<Vec<Holding>, Error> {
@@ -216,8 +229,8 @@ impl Store for Doomed {
         self.inner.wake(shards).await
     }
 
-    async fn retain(&self, retention: &Retention, now: SystemTime) -> Result<u64, Error> {
-        self.inner.retain(retention, now).await
+    async fn retain(&self, retention: &Retention) -> Result<u64, Error> {
+        self.inner.retain(retention).await
     }
 
     async fn close(&self) {

@@ -164,11 +164,7 @@ impl Inner {
     ) -> Result<Admitted<'a>, Box<Refused>> {
         let persisted = method.delivery == Delivery::Persisted;
         // Only what is stored has a place in an order that outlives the mailbox.
-        let seq = if persisted { self.ids.next() } else { Ok(request.envelope.id) };
-        let seq = match seq {
-            Ok(seq) => seq,
-            Err(error) => return Err(Box::new(Refused { error: error.into(), request })),
-        };
+        let seq = if persisted { shard.order.next() } else { request.envelope.id };
         let Request { envelope, caller, want, resent, group } = request;
         let mut message = Message { envelope, group: kind.definition().group.clone(), seq, resent };
         message.envelope.persisted = persisted;

@@ -30,14 +30,14 @@ impl Inner {
         loop {
             let until = SystemTime::now() + self.options.horizon;
             let page = self.store.open_messages(&ids, Page { until, after, limit: PAGE }).await?;
-            after = page.last().map(|stored| stored.message.seq);
+            after = page.last().map(|stored| (stored.message.seq, stored.message.envelope.id));
             let full = page.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
             for stored in page {
-                // Later messages must come after those that an earlier owner took, whatever its clock said.
-                self.ids.observe(stored.message.seq);
                 let map = self.map(&stored.message.group);
                 let id = map.map(|map| map.shard_at(stored.message.envelope.address.slot()));
                 if let Some(shard) = id.and_then(|id| by_id.get(&id).copied()) {
+                    // Later messages must come after those that an earlier owner took, whatever its clock said.
+                    shard.order.follow(stored.message.seq);
                     shard.load(stored);
                 }
             }
@@ -101,22 +101,6 @@ impl Inner {
         });
     }
 
-    /// Prolongs the lease on the machine number, long before it runs out: a renewal that fails is made up for by the next.
-    async fn renew_machine(&self) {
-        match self.store.lease_machine().await {
-            Ok(span) if span.machine == self.ids.machine() => self.ids.extend(span.until),
-            Ok(_) => tracing::error!(
-                "the machine number of this runner's ids was lost: it gives out none when they run out"
-            ),
-            Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the machine number could not be renewed yet"
-                );
-            }
-        }
-    }
-
     /// Reports the oldest handler that has been running for too long, and clears the report when there is none.
     fn report_stuck(&self, shards: &[Arc<Shard>], now: Instant) {
         let stuck = shards.iter().filter_map(|shard| shard.running.report_stuck(now));
@@ -139,9 +123,6 @@ impl Inner {
         let mut sweep = tokio::time::interval(self.options.sweep);
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         sweep.reset();
-        let mut renewal = tokio::time::interval(self.options.machine_renewal);
-        renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        renewal.reset();
         let mut reap = tokio::time::interval(
             (self.options.idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(15)),
         );
@@ -154,10 +135,6 @@ impl Inner {
                     let shards = self.all_shards();
                     shards.iter().for_each(|shard| shard.reap(now));
                     self.report_stuck(&shards, now);
-                    continue;
-                }
-                _ = renewal.tick() => {
-                    self.renew_machine().await;
                     continue;
                 }
                 _ = sweep.tick() => self.all_shards(),

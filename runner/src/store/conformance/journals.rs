@@ -126,13 +126,13 @@ pub async fn finished_executions_are_kept_by_how_they_ended<D: Database>(world: 
         kept
     };
     use Phase::*;
-    assert_eq!(desk.store.retain(&STAIRS, world.at(3000)).await.unwrap(), 0);
+    assert_eq!(retain_after(&desk.store, &STAIRS, 3000).await.unwrap(), 0);
     assert_eq!(kept().await, Phase::ALL);
-    assert!(desk.store.retain(&STAIRS, world.at(5000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 5000).await.unwrap() > 0);
     assert_eq!(kept().await, [Running, Suspended, Blocked, Cancelling, Failed, Cancelled, TimedOut]);
-    assert!(desk.store.retain(&STAIRS, world.at(9000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 9000).await.unwrap() > 0);
     assert_eq!(kept().await, [Running, Suspended, Blocked, Cancelling]);
-    assert_eq!(desk.store.retain(&STAIRS, world.at(1_000_000_000)).await.unwrap(), 0);
+    assert_eq!(retain_after(&desk.store, &STAIRS, 1_000_000_000).await.unwrap(), 0);
     // Its address is free again.
     desk.apply("Failed", vec![world.begin(100, "Failed")]).await;
 }
@@ -145,9 +145,9 @@ pub async fn the_journals_of_all_runs_are_forgotten_with_their_execution<D: Data
     desk.apply("x", vec![world.renew("x", 2, 3), entries(world.id(3), 0, &["three", "four"])]).await;
     desk.apply("y", vec![world.begin(4, "y"), entries(world.id(4), 0, &["kept"])]).await;
     // A renewed one is not finished, whatever it was.
-    assert_eq!(desk.store.retain(&STAIRS, world.at(9000)).await.unwrap(), 0);
+    assert_eq!(retain_after(&desk.store, &STAIRS, 9000).await.unwrap(), 0);
     desk.apply("x", vec![world.became(3, "x", Phase::Completed)]).await;
-    assert!(desk.store.retain(&STAIRS, world.at(5000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 5000).await.unwrap() > 0);
     for run in 1..=3 {
         assert_eq!(read(&world, &desk, run).await, [""; 0]);
     }
@@ -175,12 +175,12 @@ pub async fn many_executions_and_long_journals_are_forgotten_in_one_call<D: Data
     for receipt in receipts {
         receipt.await.unwrap();
     }
-    assert!(desk.store.retain(&STAIRS, world.at(5000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 5000).await.unwrap() > 0);
     assert!(desk.store.executions(&Filter::default(), None, 9).await.unwrap().is_empty());
     for number in [0, 1, 499, 500, 699] {
         assert_eq!(read(&world, &desk, number).await, [""; 0]);
     }
-    assert_eq!(desk.store.retain(&STAIRS, world.at(5000)).await.unwrap(), 0);
+    assert_eq!(retain_after(&desk.store, &STAIRS, 5000).await.unwrap(), 0);
 }
 
 pub async fn what_somebody_holds_is_not_forgotten<D: Database>(world: World<D>) {
@@ -199,15 +199,15 @@ pub async fn what_somebody_holds_is_not_forgotten<D: Database>(world: World<D>) 
     }
     desk.store.hold(&[hold("let go", "first")]).await.unwrap();
     desk.store.release(&[hold("let go", "first"), hold("never", "held")]).await.unwrap();
-    assert!(desk.store.retain(&STAIRS, world.at(9000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 9000).await.unwrap() > 0);
     assert!(desk.store.execution(&workflow("let go")).await.unwrap().is_none());
     assert_eq!(read(&world, &desk, 1).await, ["kept"]);
     // Whoever opens the database later finds it held by all who have not let go.
     let later = world.store("b").await;
     later.release(&[hold("held", "first")]).await.unwrap();
-    assert_eq!(later.retain(&STAIRS, world.at(9000)).await.unwrap(), 0);
+    assert_eq!(retain_after(&later, &STAIRS, 9000).await.unwrap(), 0);
     later.release(&[hold("held", "second")]).await.unwrap();
-    assert!(later.retain(&STAIRS, world.at(9000)).await.unwrap() > 0);
+    assert!(retain_after(&later, &STAIRS, 9000).await.unwrap() > 0);
     assert!(later.execution(&workflow("held")).await.unwrap().is_none());
     assert_eq!(read(&world, &desk, 1).await, [""; 0]);
 }

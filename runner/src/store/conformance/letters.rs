@@ -159,21 +159,21 @@ async fn known<D: Database>(world: &World<D>, desk: &Desk) -> Vec<i64> {
 
 pub async fn what_is_young_enough_is_kept<D: Database>(world: World<D>) {
     let desk = four_ends(&world).await;
-    assert_eq!(desk.store.retain(&STAIRS, world.at(3000)).await.unwrap(), 0);
+    assert_eq!(retain_after(&desk.store, &STAIRS, 3000).await.unwrap(), 0);
     assert_eq!(known(&world, &desk).await, [1, 2, 3, 4]);
     assert_eq!(dead(&desk).await.len(), 1);
 }
 
 pub async fn each_class_is_kept_for_its_own_time<D: Database>(world: World<D>) {
     let desk = four_ends(&world).await;
-    assert!(desk.store.retain(&STAIRS, world.at(5000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 5000).await.unwrap() > 0);
     assert_eq!(known(&world, &desk).await, [2, 3, 4]);
-    assert!(desk.store.retain(&STAIRS, world.at(9000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 9000).await.unwrap() > 0);
     assert!(known(&world, &desk).await.is_empty());
     assert_eq!(dead(&desk).await.len(), 1);
-    assert!(desk.store.retain(&STAIRS, world.at(13_000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 13_000).await.unwrap() > 0);
     assert!(dead(&desk).await.is_empty());
-    assert_eq!(desk.store.retain(&STAIRS, world.at(13_000)).await.unwrap(), 0);
+    assert_eq!(retain_after(&desk.store, &STAIRS, 13_000).await.unwrap(), 0);
 }
 
 pub async fn what_is_not_finished_is_never_forgotten<D: Database>(world: World<D>) {
@@ -182,7 +182,7 @@ pub async fn what_is_not_finished_is_never_forgotten<D: Database>(world: World<D
     desk.accept(&world.keyed(1, "x", "k")).await;
     let part = Change::Chunk { request: world.id(1), slot: Slot::of("x"), chunk: chunk(0, &["part"]) };
     desk.apply("x", vec![state("x", 0, "v"), Change::SetTimer(ring.clone()), part]).await;
-    assert_eq!(desk.store.retain(&STAIRS, world.at(1_000_000_000)).await.unwrap(), 0);
+    assert_eq!(retain_after(&desk.store, &STAIRS, 1_000_000_000).await.unwrap(), 0);
     assert_eq!(desk.store.progress(world.id(1)).await.unwrap(), Progress::Open);
     assert_eq!(desk.store.keyed(&key_of("x", "k")).await.unwrap(), Some(world.id(1)));
     assert_eq!(desk.store.chunks(world.id(1), None, 9).await.unwrap().len(), 1);
@@ -200,7 +200,7 @@ pub async fn keys_and_chunks_are_forgotten_with_their_request<D: Database>(world
     }
     desk.apply("x", vec![Change::Ack { request: world.id(1), sequence: crate::message::Sequence(0) }]).await;
     desk.apply("x", vec![world.finish(1, "ok")]).await;
-    assert!(desk.store.retain(&STAIRS, world.at(5000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 5000).await.unwrap() > 0);
     assert_eq!(desk.store.keyed(&key_of("x", "k")).await.unwrap(), None);
     assert!(desk.store.chunks(world.id(1), None, 9).await.unwrap().is_empty());
     assert_eq!(desk.store.watermark(world.id(1)).await.unwrap(), Watermark::default());
@@ -210,7 +210,7 @@ pub async fn keys_and_chunks_are_forgotten_with_their_request<D: Database>(world
 /// The reply of a dead letter may be forgotten before the letter is.
 pub async fn a_letter_can_be_replayed_after_its_reply_was_forgotten<D: Database>(world: World<D>) {
     let desk = one_letter(&world, &world.keyed(1, "x", "k")).await;
-    assert!(desk.store.retain(&STAIRS, world.at(9000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 9000).await.unwrap() > 0);
     desk.apply("x", vec![Change::Replay { request: world.id(1), seq: world.id(2) }]).await;
     assert_eq!(desk.store.progress(world.id(1)).await.unwrap(), Progress::Open);
     desk.apply("x", vec![world.finish(1, "at last")]).await;
@@ -226,7 +226,7 @@ pub async fn much_that_is_old_is_forgotten_in_one_call<D: Database>(world: World
     for receipt in receipts {
         receipt.await.unwrap();
     }
-    assert!(desk.store.retain(&STAIRS, world.at(5000)).await.unwrap() > 0);
+    assert!(retain_after(&desk.store, &STAIRS, 5000).await.unwrap() > 0);
     for number in [0, 499, 500, 1000, 1199] {
         assert_eq!(desk.store.progress(world.id(number)).await.unwrap(), Progress::Unknown);
     }

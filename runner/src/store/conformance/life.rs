@@ -99,7 +99,7 @@ pub async fn closing_commits_what_is_queued_and_then_refuses<D: Database>(world:
     assert_eq!(reason(a.store.claim(&[a.fence("x")]).await), "Closed");
     assert_eq!(reason(a.store.standing(&[a.fence("x")]).await), "Closed");
     assert_eq!(reason(a.store.holdings(&shard.group).await), "Closed");
-    assert_eq!(reason(a.store.lease_machine().await), "Closed");
+    assert_eq!(a.store.lease_machine().await.unwrap_err().reason(), "Closed");
     assert_eq!(reason(a.store.progress(world.id(1)).await), "Closed");
     assert_eq!(reason(a.store.keyed(&key_of("x", "k")).await), "Closed");
     assert_eq!(reason(a.store.state(&address("x")).await), "Closed");
@@ -114,7 +114,7 @@ pub async fn closing_commits_what_is_queued_and_then_refuses<D: Database>(world:
     assert_eq!(reason(a.store.active_executions(std::slice::from_ref(&shard), None, 1).await), "Closed");
     assert_eq!(reason(a.store.executions(&filter, None, 1).await), "Closed");
     assert_eq!(reason(a.store.wake(&[shard]).await), "Closed");
-    assert_eq!(reason(a.store.retain(&Retention::default(), world.now).await), "Closed");
+    assert_eq!(reason(a.store.retain(&Retention::default()).await), "Closed");
     assert_eq!(b.state(&address("x")).await.unwrap().unwrap().version, 200);
 }
 

@@ -125,7 +125,7 @@ pub async fn open_messages_come_in_pages<D: Database>(world: World<D>) {
         let page = Page { until: far(), after, limit: 3 };
         let page = desk.store.open_messages(&[desk.shard("x")], page).await.unwrap();
         let Some(last) = page.last() else { break };
-        after = Some(last.message.seq);
+        after = Some((last.message.seq, last.message.envelope.id));
         pages.push(ids(&page));
     }
     let expected: Vec<_> = (0..7).map(|number| world.id(number)).collect();

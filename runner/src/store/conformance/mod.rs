@@ -58,6 +58,8 @@ macro_rules! store_conformance {
                 three_instances_lease_three_machine_numbers,
                 machine_numbers_that_are_leased_at_once_are_distinct,
                 a_prolonged_lease_keeps_its_number_and_does_not_end_earlier,
+                a_machine_number_that_somebody_else_has_is_replaced,
+                leases_and_stamps_follow_the_databases_clock,
             ],
             messages: [
                 an_accepted_message_comes_back_as_it_was,

@@ -213,7 +213,7 @@ pub async fn three_instances_lease_three_machine_numbers<D: Database>(world: Wor
     let stores = [world.store("a").await, world.store("b").await, world.store("c").await];
     let mut numbers = HashSet::new();
     for store in &stores {
-        let span = store.lease_machine().await.unwrap();
+        let span = store.lease_machine().await.unwrap().span;
         assert!(span.from < span.until);
         assert!(span.until >= Tick::at(SystemTime::now() + Duration::from_secs(3000)));
         assert!(span.from <= Tick::at(SystemTime::now()));
@@ -228,15 +228,39 @@ pub async fn machine_numbers_that_are_leased_at_once_are_distinct<D: Database>(w
         stores.push(world.store(&format!("instance-{n}")).await);
     }
     let leases = futures::future::join_all(stores.iter().map(|store| store.lease_machine())).await;
-    let numbers: HashSet<_> = leases.into_iter().map(|span| span.unwrap().machine).collect();
+    let numbers: HashSet<_> = leases.into_iter().map(|leased| leased.unwrap().span.machine).collect();
     assert_eq!(numbers.len(), 8);
 }
 
 pub async fn a_prolonged_lease_keeps_its_number_and_does_not_end_earlier<D: Database>(world: World<D>) {
     let (a, b) = (world.store("a").await, world.store("b").await);
-    let first = a.lease_machine().await.unwrap();
+    let first = a.lease_machine().await.unwrap().span;
     b.lease_machine().await.unwrap();
-    let second = a.lease_machine().await.unwrap();
+    let second = a.renew_machine(first.machine).await.unwrap();
     assert_eq!(first.machine, second.machine);
     assert!(second.until >= first.until);
+}
+
+pub async fn a_machine_number_that_somebody_else_has_is_replaced<D: Database>(world: World<D>) {
+    let (a, b) = (world.store("a").await, world.store("b").await);
+    let first = a.lease_machine().await.unwrap().span;
+    let other = b.renew_machine(first.machine).await.unwrap();
+    assert_ne!(first.machine, other.machine);
+    assert!(other.from < other.until);
+    let own = b.renew_machine(other.machine).await.unwrap();
+    assert_eq!(own.machine, other.machine);
+}
+
+pub async fn leases_and_stamps_follow_the_databases_clock<D: Database>(world: World<D>) {
+    let desk = world.owner("a").await;
+    let before = desk.store.read_clock().await.unwrap();
+    let span = desk.store.lease_machine().await.unwrap().span;
+    desk.accept(&world.message(1, "x")).await;
+    let bury = Change::Bury { request: world.id(1), outcome: success("dead"), error: "why".to_owned() };
+    desk.apply("x", vec![bury]).await;
+    let died = desk.store.dead_letters(&GroupName::default(), None, 1).await.unwrap()[0].died;
+    let after = desk.store.read_clock().await.unwrap() + Duration::from_millis(1);
+    let millisecond = Duration::from_millis(1);
+    assert!(before - millisecond <= died && died <= after + millisecond, "{before:?} {died:?} {after:?}");
+    assert!(span.from >= Tick::at(before - millisecond) && span.from <= Tick::at(after + millisecond));
 }

@@ -12,7 +12,7 @@ use crate::message::{Chunk, EntityAddress, Envelope, IdempotencyKey, Outcome, Se
 use crate::shard::{Epoch, Fence, GroupName, Instance, ShardId, Slot};
 use crate::store::{
     Change, Committed, Error, Execution, ExecutionChange, Finish, LaneOptions, Message, Page, Phase, Receipt,
-    Request, StateChange, Store, Stored, Timer, Write,
+    Request, Retention, StateChange, Store, Stored, Timer, Write,
 };
 
 /// One empty database of the implementation that is tested.
@@ -246,6 +246,14 @@ impl Desk {
     pub async fn open(&self, entity: &str) -> Vec<Stored> {
         self.store.open_messages(&[self.shard(entity)], everything()).await.unwrap()
     }
+}
+
+/// Applies the retention as if so many seconds had passed.
+pub async fn retain_after(store: &Arc<dyn Store>, retention: &Retention, seconds: i64) -> Result<u64, Error> {
+    store.clock().set_ahead(seconds);
+    let deleted = store.retain(retention).await;
+    store.clock().set_ahead(0);
+    deleted
 }
 
 /// A page that leaves nothing out.

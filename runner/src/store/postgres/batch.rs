@@ -14,6 +14,7 @@ use sqlx::{Arguments, AssertSqlSafe, Row};
 
 use super::columns::Columns;
 use super::connect::{Identity, Transaction};
+use super::machine::now;
 
 /// Statements by the parts that they have.
 #[derive(Default)]
@@ -76,7 +77,7 @@ md AS (SELECT u.f FROM unnest({}::int[], {}::bigint[]) AS u (f, id) JOIN m ON m.
 ms AS (SELECT cleat.unfinished(ARRAY(SELECT m.id FROM unnest({}::int[], {}::bigint[]) AS u (f, id) JOIN m ON m.id = u.id)) AS fine)" },
             Part { name: "o", present: !self.outcomes.is_empty(), strict: true, sql: "
 o AS (INSERT INTO cleat.outcomes (id, grp, slot, entity_type, entity_id, method, epoch, status, reply, done)
-  SELECT u.id, u.grp, u.slot, u.entity_type, u.entity_id, u.method, ($6::bigint[])[u.f], u.status, u.reply, $7
+  SELECT u.id, u.grp, u.slot, u.entity_type, u.entity_id, u.method, ($6::bigint[])[u.f], u.status, u.reply, fence.now
   FROM unnest({}::int[], {}::bigint[], {}::smallint[], {}::int[], {}::text[], {}::text[], {}::text[],
     {}::smallint[], {}::bytea[], {}::bytea[])
     AS u (f, id, grp, slot, entity_type, entity_id, method, status, reply, key)
@@ -89,7 +90,7 @@ d AS (DELETE FROM cleat.messages m
   WHERE m.id = u.id
   RETURNING m.id, m.grp, m.slot, m.entity_type, m.entity_id, m.method, ($6::bigint[])[u.f] AS epoch, u.status, u.reply),
 d2 AS (INSERT INTO cleat.outcomes (id, grp, slot, entity_type, entity_id, method, epoch, status, reply, done)
-  SELECT d.*, $7 FROM d)" },
+  SELECT d.*, (SELECT now FROM fence) FROM d)" },
             Part { name: "si", present: !self.created.is_empty(), strict: true, sql: "
 si AS (INSERT INTO cleat.states (entity_type, entity_id, grp, slot, version, epoch, value)
   SELECT u.entity_type, u.entity_id, u.grp, u.slot, u.version, ($6::bigint[])[u.f], u.value
@@ -114,9 +115,9 @@ b AS (DELETE FROM cleat.messages m
     ($6::bigint[])[u.f] AS epoch, u.status, u.reply, u.error),
 b2 AS (INSERT INTO cleat.dead_letters
     (id, grp, slot, seq, entity_type, entity_id, method, payload, extra, attempt, error, key, died)
-  SELECT id, grp, slot, seq, entity_type, entity_id, method, payload, extra, attempt, error, key, $7 FROM b),
+  SELECT id, grp, slot, seq, entity_type, entity_id, method, payload, extra, attempt, error, key, (SELECT now FROM fence) FROM b),
 b3 AS (INSERT INTO cleat.outcomes (id, grp, slot, entity_type, entity_id, method, epoch, status, reply, done)
-  SELECT id, grp, slot, entity_type, entity_id, method, epoch, status, reply, $7 FROM b)" },
+  SELECT id, grp, slot, entity_type, entity_id, method, epoch, status, reply, (SELECT now FROM fence) FROM b)" },
             Part { name: "r", present: !self.replayed.is_empty(), strict: true, sql: "
 r AS (DELETE FROM cleat.dead_letters l
   USING unnest({}::int[], {}::bigint[], {}::bigint[]) AS u (f, id, seq) JOIN fence ON fence.stands[u.f] WHERE l.id = u.id
@@ -227,17 +228,20 @@ impl Statements {
     }
 }
 
-/// The parameters that every statement begins with: lock, instance, groups, shards, generations, epochs, now.
-const COMMON: usize = 7;
+/// The parameters that every statement begins with: lock, instance, groups, shards, generations, epochs.
+const COMMON: usize = 6;
 
 fn compose(parts: &[Part], within: bool) -> String {
     let has = |name: &str| parts.iter().any(|part| part.present && part.name == name);
     let keyed = if has("k") { "AND (u.key IS NULL OR u.key IN (SELECT key FROM k))" } else { "" };
-    let mut sql = String::from(
-        "WITH fence AS MATERIALIZED (SELECT cleat.fence($1, $2, $3::smallint[], $4::int[], $5::int[], $6::bigint[]) AS stands)",
-    );
+    // What ends is stamped with the database's own time: retention is decided by that, and not by the clock of whoever wrote it.
+    let mut sql = String::from(concat!(
+        "WITH fence AS MATERIALIZED (SELECT cleat.fence($1, $2, $3::smallint[], $4::int[], $5::int[], $6::bigint[]) AS stands, ",
+        now!(),
+        " AS now)",
+    ));
     let mut next = COMMON;
-    let mut checks = vec!["$7::bigint > 0".to_owned()];
+    let mut checks = vec!["true".to_owned()];
     for part in parts.iter().filter(|part| part.present) {
         let first = next + 1;
         sql.push(',');

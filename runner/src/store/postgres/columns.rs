@@ -91,7 +91,6 @@ pub(super) struct Columns<'a> {
     pub(super) writes: Vec<i32>,
     numbers: HashMap<&'a Fence, i32>,
     fences: Fences,
-    now: i64,
     lost: bool,
     states: HashMap<&'a EntityAddress, Run<'a>>,
     pub(super) keys: Keys<'a>,
@@ -131,7 +130,7 @@ impl<'a> Columns<'a> {
     ///
     /// If an earlier attempt to write them was lost sight of, all of its messages may have been stored before.
     pub(super) fn of(batch: &'a [Write], groups: &Groups, lost: bool) -> Result<Self, Error> {
-        let mut columns = Self { now: to_millis(std::time::SystemTime::now()), lost, ..Self::default() };
+        let mut columns = Self { lost, ..Self::default() };
         for write in batch {
             let fence = columns.fence(&write.fence, groups)?;
             columns.writes.push(fence);
@@ -348,7 +347,6 @@ impl<'a> Columns<'a> {
         to.add(&self.fences.shards)?;
         to.add(&self.fences.generations)?;
         to.add(&self.fences.epochs)?;
-        to.add(self.now)?;
         self.keys.bind(to)?;
         self.messages.bind(to)?;
         self.depended.bind(to)?;

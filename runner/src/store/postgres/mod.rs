@@ -15,6 +15,7 @@ mod holds;
 mod limits;
 mod listen;
 mod lone;
+mod machine;
 mod migrate;
 mod monitor;
 mod notices;
@@ -59,8 +60,9 @@ use super::{
     Progress, Receipt, Retention, State, Store, Stored, StoredExecution, Tally, Timer, Wake, Watermark,
     Write,
 };
+use crate::clock::{DatabaseClock, wall};
 use crate::health::Health;
-use crate::message::snowflake::Span;
+use crate::message::snowflake::{LeasedSpan, Machine, Span};
 use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 
@@ -156,6 +158,7 @@ pub struct PostgresStore {
     monitor: JoinHandle<()>,
     patience: Duration,
     retainer: Retainer,
+    clock: DatabaseClock,
 }
 
 impl PostgresStore {
@@ -182,8 +185,9 @@ impl PostgresStore {
             .connect_lazy_with(target.options("pool"));
         pooler::reject(&target, options.patience).await?;
         let whose = (options.cluster.as_deref(), options.adopts.as_deref());
-        let groups =
-            Arc::new(setup::prepare(&pool, whose, &options.groups, options.progress.as_ref()).await?);
+        let clock = DatabaseClock::new(wall());
+        let prepared = setup::prepare(&pool, &clock, whose, &options.groups, options.progress.as_ref());
+        let groups = Arc::new(prepared.await?);
         let maps = groups.iter().map(|group| group.map.clone()).collect();
         let writers = (0..options.lanes.lanes.max(1))
             .map(|lane| Writer::new(target.clone(), Arc::clone(&groups), lane, options.patience))
@@ -215,6 +219,7 @@ impl PostgresStore {
             monitor,
             patience,
             retainer: Retainer::default(),
+            clock,
         };
         // Whoever has a store misses no wake from then on.
         tokio::time::timeout(options.patience, listening)
@@ -261,8 +266,21 @@ impl Store for PostgresStore {
         &self.maps
     }
 
-    async fn lease_machine(&self) -> Result<Span, Error> {
-        setup::lease_machine(&self.pool, self.instance()).await
+    fn clock(&self) -> &DatabaseClock {
+        &self.clock
+    }
+
+    async fn read_clock(&self) -> Result<SystemTime, Error> {
+        self.patiently().through(|| machine::read_clock(&self.pool, &self.clock)).await
+    }
+
+    async fn lease_machine(&self) -> Result<LeasedSpan, Error> {
+        let span = machine::lease(&self.pool, &self.clock, self.instance(), None).await?;
+        Ok(LeasedSpan { span, clock: self.clock.clone() })
+    }
+
+    async fn renew_machine(&self, machine: Machine) -> Result<Span, Error> {
+        machine::lease(&self.pool, &self.clock, self.instance(), Some(machine)).await
     }
 
     async fn holdings(&self, group: &GroupName) -> Result<Vec<Holding>, Error> {
@@ -397,7 +415,11 @@ impl Store for PostgresStore {
         self.patiently().through(|| listen::notify(&self.pool, &self.groups, shards)).await
     }
 
-    async fn retain(&self, retention: &Retention, now: SystemTime) -> Result<u64, Error> {
+    async fn retain(&self, retention: &Retention) -> Result<u64, Error> {
+        // Read again for each round: the cutoff of what is deleted is not left to a clock that was set a while ago.
+        let now = self.read_clock().await?;
+        #[cfg(any(test, feature = "testing"))]
+        let now = self.clock.shifted(now);
         self.retainer.run(&self.pool, retention, now).await
     }
 

@@ -23,7 +23,7 @@ const DAYS_AHEAD: u32 = 3;
 const MOVED: usize = 5_000;
 /// How long a day that keeps too many rows is left alone.
 const THICK: Duration = Duration::from_secs(3600);
-/// What was finished so shortly before a day is looked through may not be seen by that look: clocks differ.
+/// What was finished so shortly before a day is looked through may not be seen by that look: it was stamped before it was committed.
 const MARGIN: Duration = Duration::from_secs(3600);
 
 /// The number of a day since 1970.
@@ -161,7 +161,11 @@ async fn drop_day(
 ) -> Result<u64, sqlx::Error> {
     let before = |age: Duration| to_millis(now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH));
     let name = partition(day);
-    let seen = to_millis(SystemTime::now() - MARGIN);
+    // By the database's clock, which stamps `done`.
+    let now_there: i64 = sqlx::query_scalar("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+        .fetch_one(&mut *connection)
+        .await?;
+    let seen = now_there - i64::try_from(MARGIN.as_millis()).unwrap_or(i64::MAX);
     // Nobody waits for this look, which reads the whole day.
     let Some(rows) = count(connection, &name).await? else {
         thick.0.remove(&day);

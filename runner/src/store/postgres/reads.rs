@@ -79,12 +79,13 @@ pub(super) async fn open_messages(
         "SELECT m.id, m.grp, m.seq, m.entity_type, m.entity_id, m.method, m.payload, m.extra, m.key, m.due, m.attempt, m.error
          FROM unnest($1::smallint[], $2::int[], $3::int[]) AS s (grp, first, last)
          JOIN cleat.messages m ON m.grp = s.grp AND m.slot BETWEEN s.first AND s.last
-         WHERE m.seq > $4 AND (m.due IS NULL OR m.due <= $5) ORDER BY m.seq LIMIT $6",
+         WHERE (m.seq, m.id) > ($4, $5) AND (m.due IS NULL OR m.due <= $6) ORDER BY m.seq, m.id LIMIT $7",
     )
     .bind(slots.grps)
     .bind(slots.firsts)
     .bind(slots.lasts)
-    .bind(page.after.map_or(i64::MIN, Snowflake::get))
+    .bind(page.after.map_or(i64::MIN, |(seq, _)| seq.get()))
+    .bind(page.after.map_or(i64::MIN, |(_, id)| id.get()))
     .bind(to_millis(page.until))
     .bind(i64::from(page.limit))
     .fetch_all(pool)

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
@@ -11,6 +10,7 @@ use super::change::{Halt, Transaction};
 use super::error::{convert, of_commit};
 use super::place::Place;
 use super::schema::Group;
+use crate::clock::DatabaseClock;
 use crate::message::codec::time;
 use crate::shard::{Fence, GroupName, Instance};
 use crate::store::lane::Commit;
@@ -26,6 +26,7 @@ pub(super) struct Committer {
     /// Gone after trouble, and made anew for the next batch.
     pub(super) connection: Option<SqliteConnection>,
     pub(super) groups: HashMap<GroupName, Group>,
+    pub(super) clock: DatabaseClock,
 }
 
 impl Commit for Committer {
@@ -52,7 +53,7 @@ impl Committer {
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.map_err(convert)?;
         let mut standing = HashMap::new();
         let mut answers = Vec::with_capacity(batch.len());
-        let now = time::to_millis(SystemTime::now());
+        let now = time::to_millis(self.clock.now());
         for write in batch {
             let stands = match standing.get(&write.fence) {
                 Some(stands) => *stands,

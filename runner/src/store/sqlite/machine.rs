@@ -20,10 +20,12 @@ struct Lessee {
     until: Tick,
 }
 
-/// Leases a number. To be called within a transaction that may write.
+/// Prolongs the lease of a number that this instance has, or else leases one that nobody has. To be called within a transaction that may
+/// write.
 pub(super) async fn lease(
     connection: &mut SqliteConnection,
     instance: &Instance,
+    held: Option<Machine>,
     now: SystemTime,
 ) -> Result<Span, Error> {
     let select = "SELECT machine, instance, until FROM cleat_machines ORDER BY machine";
@@ -33,7 +35,7 @@ pub(super) async fn lease(
         .into_iter()
         .map(|(machine, instance, until)| Lessee { machine, instance, until: Tick::new(until) })
         .collect();
-    let span = choose(&lessees, instance, now).ok_or(Error::NoMachine)?;
+    let span = choose(&lessees, (instance, held), now).ok_or(Error::NoMachine)?;
     let record = "INSERT INTO cleat_machines (machine, instance, until) VALUES (?, ?, ?) \
                   ON CONFLICT (machine) DO UPDATE SET instance = excluded.instance, until = excluded.until";
     let record = sqlx::query(record).bind(span.machine.get()).bind(instance.as_str()).bind(span.until.get());
@@ -41,14 +43,20 @@ pub(super) async fn lease(
     Ok(span)
 }
 
-/// The number that an instance gets: its own, or else the lowest that nobody has. `lessees` are in order of their numbers.
+/// The number that an instance gets: the one that it holds, or else the lowest that nobody has. `lessees` are in order of their numbers.
 ///
 /// Every span begins where the one before ended, also for the same instance, so that no two of them overlap.
-fn choose(lessees: &[Lessee], instance: &Instance, now: SystemTime) -> Option<Span> {
+fn choose(
+    lessees: &[Lessee],
+    (instance, held): (&Instance, Option<Machine>),
+    now: SystemTime,
+) -> Option<Span> {
     let today = Tick::at(now);
-    let own = lessees.iter().find(|lessee| lessee.instance == instance.as_str());
+    let ours = |lessee: &&Lessee| {
+        lessee.instance == instance.as_str() && held.is_some_and(|held| held.get() == lessee.machine)
+    };
     let expired = || lessees.iter().find(|lessee| lessee.until <= today);
-    let (number, before) = match own.or_else(expired) {
+    let (number, before) = match lessees.iter().find(ours).or_else(expired) {
         Some(lessee) => (lessee.machine, lessee.until),
         None => (unused(lessees)?, today),
     };
@@ -83,26 +91,40 @@ mod tests {
     #[test]
     fn the_lowest_number_that_nobody_has_is_leased() {
         let taken = [lessee(0, "a", 100), lessee(1, "b", 10), lessee(3, "c", 10)];
-        let span = choose(&taken, &Instance::new("d"), at(50)).unwrap();
+        let span = choose(&taken, (&Instance::new("d"), None), at(50)).unwrap();
         assert_eq!(span.machine.get(), 1);
         assert_eq!((span.from, span.until), (Tick::at(at(50)), Tick::at(at(3650))));
-        assert_eq!(choose(&taken, &Instance::new("d"), at(5)).unwrap().machine.get(), 2);
+        assert_eq!(choose(&taken, (&Instance::new("d"), None), at(5)).unwrap().machine.get(), 2);
     }
 
     #[test]
     fn an_own_lease_is_prolonged_and_its_ticks_are_not_given_again() {
         let taken = [lessee(0, "a", 10), lessee(1, "b", 100)];
-        let span = choose(&taken, &Instance::new("b"), at(50)).unwrap();
+        let span = choose(&taken, (&Instance::new("b"), Machine::new(1)), at(50)).unwrap();
         assert_eq!(span.machine.get(), 1);
         assert_eq!((span.from, span.until), (Tick::at(at(100)), Tick::at(at(3650))));
+    }
+
+    #[test]
+    fn a_number_that_somebody_else_has_by_now_is_replaced() {
+        let taken = [lessee(0, "a", 10), lessee(1, "b", 100)];
+        let span = choose(&taken, (&Instance::new("c"), Machine::new(1)), at(5)).unwrap();
+        assert_eq!(span.machine.get(), 2);
+    }
+
+    #[test]
+    fn a_restarted_instance_gets_another_number_than_one_that_is_leased_ahead_of_time() {
+        let taken = [lessee(0, "a", 1_000_000)];
+        let span = choose(&taken, (&Instance::new("a"), None), at(5)).unwrap();
+        assert_eq!((span.machine.get(), span.from), (1, Tick::at(at(5))));
     }
 
     #[test]
     fn when_all_numbers_are_leased_there_is_none() {
         let taken: Vec<_> =
             (0..=Machine::MAX).map(|machine| lessee(machine, &machine.to_string(), 100)).collect();
-        assert_eq!(choose(&taken, &Instance::new("late"), at(99)), None);
-        assert_eq!(choose(&taken, &Instance::new("late"), at(100)).unwrap().machine.get(), 0);
+        assert_eq!(choose(&taken, (&Instance::new("late"), None), at(99)), None);
+        assert_eq!(choose(&taken, (&Instance::new("late"), None), at(100)).unwrap().machine.get(), 0);
     }
 
     proptest! {
@@ -112,7 +134,10 @@ mod tests {
             let mut given: Vec<Span> = Vec::new();
             for (who, when) in calls {
                 let instance = Instance::new(who.to_string());
-                let span = choose(&lessees, &instance, at(when)).unwrap();
+                let held = given.iter().rev().find(|span| lessees.iter().any(|lessee| {
+                    lessee.machine == span.machine.get() && lessee.instance == instance.as_str()
+                }));
+                let span = choose(&lessees, (&instance, held.map(|span| span.machine)), at(when)).unwrap();
                 for earlier in given.iter().filter(|earlier| earlier.machine == span.machine) {
                     prop_assert!(earlier.until <= span.from || span.until <= earlier.from);
                 }

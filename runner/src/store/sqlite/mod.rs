@@ -40,7 +40,9 @@ use super::{
     Cursor, DeadLetter, Error, Filter, Hold, Holding, Page, Progress, Receipt, Retention, State, Store,
     Stored, StoredExecution, Tally, Timer, Wake, Watermark, Write,
 };
-use crate::message::snowflake::Span;
+use crate::clock::{DatabaseClock, wall};
+use crate::lease::{Boot, Clock};
+use crate::message::snowflake::{LeasedSpan, Machine, Span};
 use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
 
@@ -62,6 +64,7 @@ pub struct SqliteStore {
     pool: SqlitePool,
     transactions: Transactions,
     lanes: Lanes,
+    clock: DatabaseClock,
 }
 
 impl SqliteStore {
@@ -86,13 +89,15 @@ impl SqliteStore {
         let maps = groups.iter().map(|group| group.map.clone()).collect();
         let groups: HashMap<_, _> =
             groups.into_iter().map(|group| (group.map.group().clone(), group)).collect();
-        let transactions = Transactions::new(connect.clone(), &place, &options.instance, &groups);
+        let clock = DatabaseClock::new(wall());
+        let transactions = Transactions::new(connect.clone(), &place, &options.instance, &groups, &clock);
         let committer = Committer {
             instance: options.instance.clone(),
             place: Arc::clone(&place),
             options: connect,
             connection: Some(writer),
             groups: groups.clone(),
+            clock: clock.clone(),
         };
         let lanes =
             Lanes::start(vec![committer], options.lanes, options.metrics, &options.health.supervisor());
@@ -105,11 +110,22 @@ impl SqliteStore {
             pool,
             transactions,
             lanes,
+            clock,
         })
     }
 
     fn group(&self, name: &GroupName) -> Result<&Group, Error> {
         self.groups.get(name).ok_or_else(|| Error::NoSuchGroup(name.clone()))
+    }
+
+    async fn lease(&self, held: Option<Machine>) -> Result<Span, Error> {
+        let (instance, now) = (self.instance.clone(), wall());
+        let moment = Boot.now();
+        self.clock.set_between(now, moment, moment);
+        self.exclusively(|connection| {
+            Box::pin(async move { machine::lease(connection, &instance, held, now).await })
+        })
+        .await
     }
 
     async fn reader(&self) -> Result<Reader<'_>, Error> {
@@ -176,12 +192,22 @@ impl Store for SqliteStore {
         &self.maps
     }
 
-    async fn lease_machine(&self) -> Result<Span, Error> {
-        let instance = self.instance.clone();
-        self.exclusively(|connection| {
-            Box::pin(async move { machine::lease(connection, &instance, SystemTime::now()).await })
-        })
-        .await
+    fn clock(&self) -> &DatabaseClock {
+        &self.clock
+    }
+
+    /// The machine's wall clock is the database's. It is taken over when leases are renewed and not here, so that one that was stepped
+    /// since then shows as skew.
+    async fn read_clock(&self) -> Result<SystemTime, Error> {
+        Ok(self.clock.now())
+    }
+
+    async fn lease_machine(&self) -> Result<LeasedSpan, Error> {
+        Ok(LeasedSpan { span: self.lease(None).await?, clock: self.clock.clone() })
+    }
+
+    async fn renew_machine(&self, machine: Machine) -> Result<Span, Error> {
+        self.lease(Some(machine)).await
     }
 
     async fn holdings(&self, group: &GroupName) -> Result<Vec<Holding>, Error> {
@@ -232,7 +258,7 @@ impl Store for SqliteStore {
             let group = self.group(&shard.group)?;
             open.extend(read::open_messages(&mut reader.connection, group, shard, &page).await?);
         }
-        open.sort_by_key(|stored| stored.message.seq);
+        open.sort_by_key(|stored| (stored.message.seq, stored.message.envelope.id));
         open.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
         Ok(open)
     }
@@ -375,7 +401,8 @@ impl Store for SqliteStore {
         Ok(())
     }
 
-    async fn retain(&self, retention: &Retention, now: SystemTime) -> Result<u64, Error> {
+    async fn retain(&self, retention: &Retention) -> Result<u64, Error> {
+        let now = self.clock.now();
         let mut deleted = 0;
         for class in retain::Class::ALL {
             let horizon = class.horizon(retention, now);

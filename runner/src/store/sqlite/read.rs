@@ -25,9 +25,10 @@ pub(super) async fn open_messages(
     let Some((low, high)) = slots(group, shard) else { return Ok(Vec::new()) };
     let select = "SELECT id, seq, entity_type, entity_id, method, payload, extra, key, attempt, error, due \
                   FROM cleat_messages WHERE grp = ? AND slot BETWEEN ? AND ? \
-                  AND (due IS NULL OR due <= ?) AND seq > ? ORDER BY seq, id LIMIT ?";
+                  AND (due IS NULL OR due <= ?) AND (seq, id) > (?, ?) ORDER BY seq, id LIMIT ?";
     let select = sqlx::query(select).bind(group.number).bind(low).bind(high);
-    let select = select.bind(time::to_millis(page.until)).bind(page.after.map_or(i64::MIN, Snowflake::get));
+    let (seq, id) = page.after.map_or((i64::MIN, i64::MIN), |(seq, id)| (seq.get(), id.get()));
+    let select = select.bind(time::to_millis(page.until)).bind(seq).bind(id);
     let rows = select.bind(page.limit).fetch_all(connection).await.map_err(convert)?;
     rows.iter().map(|row| stored(row, &shard.group)).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{Connection, Sqlite, SqliteConnection, SqlitePool};
@@ -13,6 +13,7 @@ use super::commit::stands;
 use super::error::{convert, of_commit};
 use super::place::Place;
 use super::schema::Group;
+use crate::clock::DatabaseClock;
 use crate::message::codec::time;
 use crate::shard::{GroupName, Instance};
 use crate::store::transaction::Spoilt;
@@ -31,6 +32,7 @@ pub(super) struct Transactions {
 struct Door {
     instance: Instance,
     groups: HashMap<GroupName, Group>,
+    clock: DatabaseClock,
 }
 
 impl Transactions {
@@ -39,6 +41,7 @@ impl Transactions {
         place: &Arc<Place>,
         instance: &Instance,
         groups: &HashMap<GroupName, Group>,
+        clock: &DatabaseClock,
     ) -> Self {
         let pool = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
         // A connection whose transaction was not ended by us is not fit for the next.
@@ -49,7 +52,7 @@ impl Transactions {
             })
         });
         let pool = pool.connect_lazy_with(options);
-        let door = Door { instance: instance.clone(), groups: groups.clone() };
+        let door = Door { instance: instance.clone(), groups: groups.clone(), clock: clock.clone() };
         Self { pool, place: Arc::clone(place), door: Arc::new(door) }
     }
 
@@ -116,7 +119,7 @@ impl Transaction {
         if !stands(&mut self.inner, &self.door.groups, &self.door.instance, &write.fence).await? {
             return Err(Error::Fenced { shard: write.fence.shard.clone() }.into());
         }
-        let now = time::to_millis(SystemTime::now());
+        let now = time::to_millis(self.door.clock.now());
         let mut changes = change::Transaction { connection: &mut self.inner, groups: &self.door.groups, now };
         changes.apply(write).await
     }

@@ -65,7 +65,7 @@ impl Desk {
             Err(HandlerError::Failed(refused)) => return Self::refuse(call, &start, refused),
             Err(error) => return Err(error),
         };
-        let run = shard.next_id().map_err(retry)?;
+        let run = shard.draw_id().await.map_err(retry)?;
         let summary = self.summary(call, &start, started);
         let next = i64::try_from(opening.len()).unwrap_or(i64::MAX);
         let row = Row {
@@ -141,7 +141,7 @@ impl Desk {
         let mut opening = self.opening(&start, started)?;
         let begun = Event::Begun { input: start.input, from: row.run };
         opening.insert(0, Entry { at: started, event: begun });
-        let run = shard.next_id().map_err(retry)?;
+        let run = shard.draw_id().await.map_err(retry)?;
         Self::renew(call, shard, lease, &row, run, &summary, &opening)?;
         reply(&Started { run, existing: false })
     }
@@ -246,7 +246,7 @@ impl Desk {
         let mut fork = Fork::plan(workflow.as_ref(), &row, &journal, repair).map_err(|rejected| {
             HandlerError::failed(rejected.reason(), format!("execution {}: {rejected}", row.address))
         })?;
-        let run = shard.next_id().map_err(retry)?;
+        let run = shard.draw_id().await.map_err(retry)?;
         for (step, child) in fork.resolve_children(store.as_ref()).await.map_err(retry)? {
             let parent = Parent { address: row.address.clone(), group: row.group.clone(), run, step };
             call.send(child, METHOD_ADOPT, &Adopt { parent }, None)?;
