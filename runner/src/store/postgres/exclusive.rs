@@ -41,6 +41,14 @@ impl Exclusive {
         };
         Ok(Held { connection, kept })
     }
+
+    /// Closes the connection that was kept.
+    pub(super) async fn close(&self) {
+        let kept = self.kept.lock().await.take();
+        if let Some(connection) = kept {
+            let _ = tokio::time::timeout(RETURN, connection.close()).await;
+        }
+    }
 }
 
 impl Held<'_> {

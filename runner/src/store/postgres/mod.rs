@@ -428,6 +428,7 @@ impl Store for PostgresStore {
         self.transactions.close().await;
         self.listener.abort();
         self.monitor.abort();
+        self.claims.close().await;
         self.pool.close().await;
     }
 }
