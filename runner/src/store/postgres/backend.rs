@@ -48,10 +48,14 @@ impl Backend {
     }
 
     /// Tells it to end unless it waits for a standby. Says whether it is still there.
+    ///
+    /// The server hides from other users when a backend began and what it waits for. A hidden one is neither ended nor taken for gone:
+    /// it may be this one.
     async fn signal(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let found = sqlx::query(
-            "SELECT CASE WHEN wait_event = 'SyncRep' THEN false ELSE pg_terminate_backend(pid) END
-             FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2",
+            "SELECT CASE WHEN backend_start IS NULL OR wait_event = 'SyncRep' OR NOT pg_has_role(usesysid, 'USAGE') THEN false
+               ELSE pg_terminate_backend(pid) END
+             FROM pg_stat_activity WHERE pid = $1 AND (backend_start IS NULL OR backend_start::text = $2)",
         )
         .bind(self.pid)
         .bind(&self.since)

@@ -147,14 +147,16 @@ fn is_lock_timeout(error: &sqlx::Error) -> bool {
 /// Ends the connections that hold an instance's lock for too long. Whatever else that instance does goes on: it may own
 /// other shards, and be well.
 ///
-/// Those whose commits wait for a standby are spared, because termination would make the commits visible without the standby.
+/// Those whose commits wait for a standby are spared, because termination would make the commits visible without the standby. So are those
+/// of which the server hides whether they wait, because they belong to another user.
 async fn terminate(
     connection: &mut PgConnection,
     instance: &str,
     spared: &mut bool,
 ) -> Result<(), sqlx::Error> {
     let ended: Vec<bool> = sqlx::query_scalar(
-        "SELECT CASE WHEN a.wait_event = 'SyncRep' THEN false ELSE pg_terminate_backend(l.pid) END
+        "SELECT CASE WHEN a.backend_start IS NULL OR a.wait_event = 'SyncRep' OR NOT pg_has_role(a.usesysid, 'USAGE') THEN false
+           ELSE pg_terminate_backend(l.pid) END
          FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -70,7 +70,7 @@ impl Target {
 
     /// A connection for a part of which there may be only one: ends what an earlier connection of that part still does on the
     /// server, so that whatever it had in flight is decided. An earlier one that waits for a standby is waited for, because termination
-    /// would make its commit visible without the standby.
+    /// would make its commit visible without the standby; so is one of another user, of which the server hides whether it waits.
     /// Also says which transactions are still to come.
     ///
     /// # Caveats
@@ -82,7 +82,8 @@ impl Target {
         let mut pauses = Pauses::default();
         loop {
             let earlier: Vec<bool> = sqlx::query_scalar(
-                "SELECT CASE WHEN wait_event = 'SyncRep' THEN false ELSE pg_terminate_backend(pid) END FROM pg_stat_activity
+                "SELECT CASE WHEN backend_start IS NULL OR wait_event = 'SyncRep' OR NOT pg_has_role(usesysid, 'USAGE') THEN false
+                   ELSE pg_terminate_backend(pid) END FROM pg_stat_activity
                  WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
             )
             .bind(&name)
