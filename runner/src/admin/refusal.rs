@@ -48,7 +48,7 @@ pub(super) fn store(error: &store::Error) -> Status {
         store::Error::KeyReused { .. } => Code::AlreadyExists,
         store::Error::NoSuchGroup(_) => Code::NotFound,
         error if error.may_pass() => Code::Unavailable,
-        store::Error::Closed => Code::Unavailable,
+        store::Error::Closed | store::Error::DatabaseReplaced { .. } => Code::Unavailable,
         _ => Code::Internal,
     };
     refuse(code, error.reason(), explained(error))

@@ -118,6 +118,7 @@ impl Kind {
             "MailboxFull" => Self::Busy,
             "NotHere"
             | "DatabaseUnavailable"
+            | "DatabaseReplaced"
             | "TransactionsExhausted"
             | "NoMachine"
             | "Closed"

@@ -82,6 +82,16 @@ pub enum Error {
         /// The UID that is recorded in it.
         owner: String,
     },
+    /// The database is not the one that this process began with, or has lost what was committed: a failover or a restore. Nothing that
+    /// this process knows of it is valid any more, and the process ends.
+    #[error(
+        "the database was replaced by a failover or a restore: this process ends, and its successor starts afresh"
+    )]
+    DatabaseReplaced {
+        /// What has changed.
+        #[source]
+        source: Cause,
+    },
     /// The database, or what stands before it, lacks something that correctness depends on.
     #[error("this database is not supported: {0}")]
     Unsupported(&'static str),
@@ -171,6 +181,7 @@ impl Error {
             Self::TooOld { .. } => "BinaryTooOld",
             Self::DatabaseInUse { .. } => "DatabaseInUse",
             Self::Unsupported(_) => "DatabaseUnsupported",
+            Self::DatabaseReplaced { .. } => "DatabaseReplaced",
             Self::NoSuchGroup(_) => "NoSuchGroup",
             Self::NoMachine | Self::NoIds { .. } => "NoMachine",
             Self::Corrupt { .. } => "Corrupt",

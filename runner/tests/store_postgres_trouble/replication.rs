@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cleat_runner::health::{Health, Reason};
 use cleat_runner::message::Snowflake;
 use cleat_runner::store::postgres::PostgresStore;
-use cleat_runner::store::{Change, Committed, Error, Store, Write};
-use cleat_testing::postgres::{Database, Options, Replication, Shutdown, Target};
-use sqlx::AssertSqlSafe;
+use cleat_runner::store::{Change, Committed, Error, Progress, Store, Write};
+use cleat_testing::postgres::{Database, Options, Replication, Server, Shutdown, Target};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection};
 use tokio::task::JoinHandle;
 
 use super::ids;
@@ -298,4 +300,190 @@ async fn a_request_that_is_sent_again_is_recognized_only_when_the_standby_has_it
     };
     let recognized = tokio::time::timeout(PATIENCE, recognized).await.unwrap();
     assert!(matches!(recognized, Committed::Duplicate { .. }), "{recognized:?}");
+}
+
+/// The store of a process that notices, and how that process ends.
+async fn watched(url: &str, patience: Duration) -> (Arc<PostgresStore>, Health) {
+    let (mut options, health) = (options(url, "one"), Health::new());
+    options.patience = patience;
+    options.health = health.clone();
+    let store = Arc::new(PostgresStore::open(options).await.unwrap());
+    claim(&store, 1, 1).await;
+    store.commit(accept(&fence(1, 1), id())).await.unwrap();
+    (store, health)
+}
+
+/// Everything fails from then on, and the process has to end.
+async fn is_invalid(store: &Arc<PostgresStore>, health: &Health) {
+    let failure = tokio::time::timeout(PATIENCE, health.supervisor().failed()).await.unwrap();
+    assert_eq!(failure.reason(), "DatabaseReplaced", "{failure}");
+    let answers = [
+        store.commit(accept(&fence(1, 1), id())).await.map(|_| ()),
+        store.progress(id()).await.map(|_| ()),
+        store.claim(&[fence(1, 9)]).await.map(|_| ()),
+        store.begin().await.map(|_| ()),
+        store.state(&entity(1, 0)).await.map(|_| ()),
+    ];
+    for answer in answers {
+        assert_eq!(answer.map_err(|error| error.reason()), Err("DatabaseReplaced"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promoted_standby_is_another_database_and_nothing_is_answered_from_memory_of_the_last() {
+    let mut replicated = Replicated::start().await;
+    let (store, health) = watched(&replicated.database.url, PATIENCE).await;
+    let standby = replicated.servers.synchronous.url(&replicated.database.name);
+
+    // Neither read nor written while it is a standby.
+    let mut other = options(&standby, "two");
+    other.patience = Duration::from_secs(1);
+    let refused = PostgresStore::open(other).await.map(|_| ()).unwrap_err();
+    assert_eq!(refused.reason(), "DatabaseUnavailable");
+
+    replicated.servers.primary.kill().await.unwrap();
+    replicated.servers.synchronous.promote().await.unwrap();
+    store.move_to(&standby).unwrap();
+    let answer = store.commit(accept(&fence(1, 1), id())).await;
+    assert!(matches!(answer, Err(Error::Unknown { .. } | Error::DatabaseReplaced { .. })), "{answer:?}");
+    is_invalid(&store, &health).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_base_backup_has_lost_history_although_its_timeline_is_the_same() {
+    let mut server = Server::start(Options::default()).await.unwrap();
+    let url = server.database().await.unwrap().url;
+    let (store, health) = watched(&url, PATIENCE).await;
+    let backup = server.backup().await.unwrap();
+    for _ in 0..20 {
+        store.commit(accept(&fence(1, 1), id())).await.unwrap();
+    }
+    server.restore(backup).await.unwrap();
+    let answer = store.commit(accept(&fence(1, 1), id())).await;
+    assert!(matches!(answer, Err(Error::Unknown { .. } | Error::DatabaseReplaced { .. })), "{answer:?}");
+    is_invalid(&store, &health).await;
+}
+
+/// The server gives the number of a transaction that wrote nothing out again after a crash.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_or_crash_of_the_same_server_is_no_other_database() {
+    let mut server = Server::start(Options::default()).await.unwrap();
+    let url = server.database().await.unwrap().url;
+    let (store, health) = watched(&url, PATIENCE).await;
+    let request = id();
+    store.commit(accept(&fence(1, 1), request)).await.unwrap();
+    for how in ["fast", "crash", "crash", "immediate"] {
+        let mut other = connect(&url).await;
+        for _ in 0..50 {
+            sqlx::query("SELECT pg_current_xact_id()").execute(&mut other).await.unwrap();
+        }
+        // Neither the duplicate nor the fenced one writes anything.
+        let duplicate = store.commit(accept(&fence(1, 1), request)).await.unwrap();
+        assert!(matches!(duplicate, Committed::Duplicate { .. }), "{duplicate:?}");
+        let fenced = store.commit(accept(&fence(1, 0), id())).await.unwrap_err();
+        assert_eq!(fenced.reason(), "Fenced");
+        match how {
+            "fast" => server.restart(Shutdown::Fast).await.unwrap(),
+            "immediate" => server.restart(Shutdown::Immediate).await.unwrap(),
+            _ => {
+                server.kill().await.unwrap();
+                server.start_again().await.unwrap();
+            }
+        }
+        store.commit(accept(&fence(1, 1), id())).await.unwrap();
+        assert_eq!(store.progress(request).await.unwrap(), Progress::Open);
+        assert!(health.supervisor().failure().is_none(), "{how}");
+    }
+}
+
+/// A killed process of the server makes all others end and the server recover, without a new start of the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_crash_of_the_primary_made_visible_is_read_only_when_the_standby_has_it() {
+    for whole in [true, false] {
+        crash(whole).await;
+    }
+}
+
+async fn crash(whole: bool) {
+    let mut replicated = Replicated::start().await;
+    let (store, health) = watched(&replicated.database.url, PATIENCE).await;
+    replicated.pause().await;
+    let request = id();
+    let pending = submit(&store, accept(&fence(1, 1), request));
+    let waiting = replicated.waiting(&[]).await;
+    if whole {
+        replicated.servers.primary.kill().await.unwrap();
+        replicated.servers.primary.start_again().await.unwrap();
+    } else {
+        let pid = waiting[0].0.to_string();
+        assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        recovered(&replicated.database.url, &pid).await;
+    }
+    assert!(ids(&replicated.database.url).await.contains(&request.get()), "visible to whoever does not ask");
+    let reading = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.progress(request).await }
+    });
+    replicated.waiting(&[]).await;
+    assert!(!reading.is_finished() && !pending.is_finished());
+    replicated.resume();
+    let answer = tokio::time::timeout(PATIENCE, reading).await.unwrap().unwrap().unwrap();
+    assert_eq!(answer, Progress::Open);
+    assert!(matches!(pending.await.unwrap(), Ok(Committed::Applied)));
+    assert!(health.supervisor().failure().is_none());
+}
+
+/// Waits until a server that has lost a process accepts connections again.
+async fn recovered(url: &str, pid: &str) {
+    let wait = async {
+        loop {
+            if let Ok(mut connection) = PgConnection::connect(url).await {
+                let gone = "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = $1::text::int)";
+                let gone = sqlx::query_scalar(gone).bind(pid).fetch_one(&mut connection).await;
+                if matches!(gone, Ok(true)) {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.expect("the server recovers");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_emptied_list_of_synchronous_standbys_is_reported() {
+    let replicated = Replicated::start().await;
+    let (_store, health) = watched(&replicated.database.url, PATIENCE).await;
+    let primary = &replicated.servers.primary;
+    let reported = |expected: bool| {
+        let health = health.clone();
+        let wait = async move {
+            while health.findings().iter().any(|finding| finding.reason == Reason::ReplicationDegraded)
+                != expected
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait)
+    };
+    primary.configure("synchronous_standby_names", "").await.unwrap();
+    reported(true).await.unwrap();
+    primary.configure("synchronous_standby_names", "synchronous").await.unwrap();
+    reported(false).await.unwrap();
+}
+
+/// As some systems do that speak PostgreSQL's protocol.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_whose_advisory_locks_exclude_nobody_is_refused() {
+    let url = database().await;
+    sqlx::raw_sql(
+        "CREATE FUNCTION public.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+         DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, pg_catalog', current_database()); END $$",
+    )
+    .execute(&mut connect(&url).await)
+    .await
+    .unwrap();
+    let refused = PostgresStore::open(options(&url, "one")).await.map(|_| ()).unwrap_err();
+    assert_eq!(refused.reason(), "DatabaseUnsupported");
+    assert!(refused.to_string().contains("advisory locks"), "{refused}");
 }

@@ -8,6 +8,8 @@ use sqlx::{ConnectOptions, Connection};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::backend::Pauses;
+use super::lineage::{Lineage, Replaced};
+use crate::health::Health;
 use crate::shard::Instance;
 use crate::store::Error;
 
@@ -43,11 +45,13 @@ pub(super) fn lock_of(instance: &str) -> i64 {
 pub(super) struct Target {
     options: Arc<RwLock<PgConnectOptions>>,
     pub(super) identity: Identity,
+    pub(super) lineage: Arc<Lineage>,
 }
 
 impl Target {
-    pub(super) fn new(url: &str, identity: Identity) -> Result<Self, Error> {
-        Ok(Self { options: Arc::new(RwLock::new(parse(url)?)), identity })
+    pub(super) fn new(url: &str, identity: Identity, health: Health) -> Result<Self, Error> {
+        let lineage = Arc::new(Lineage::new(health));
+        Ok(Self { options: Arc::new(RwLock::new(parse(url)?)), identity, lineage })
     }
 
     /// Where new connections go from now on.
@@ -63,9 +67,11 @@ impl Target {
         options.application_name(&self.identity.connection(part))
     }
 
-    /// A connection of its own.
+    /// A connection of its own, to the database that this process began with.
     pub(super) async fn connect(&self, part: &str) -> Result<PgConnection, sqlx::Error> {
-        PgConnection::connect_with(&self.options(part)).await
+        let mut connection = PgConnection::connect_with(&self.options(part)).await?;
+        self.lineage.check(&mut connection).await?;
+        Ok(connection)
     }
 
     /// A connection for a part of which there may be only one: ends what an earlier connection of that part still does on the
@@ -192,6 +198,9 @@ fn is_ours(error: &sqlx::Error) -> bool {
 pub(super) fn unavailable(error: sqlx::Error) -> Error {
     if matches!(error, sqlx::Error::PoolClosed) {
         return Error::Closed;
+    }
+    if let Some(replaced) = Replaced::of(&error) {
+        return replaced.clone().into();
     }
     match Meaning::of(&error) {
         Meaning::Refused | Meaning::Mismatch => rejected(error),

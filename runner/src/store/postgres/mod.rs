@@ -13,6 +13,7 @@ mod fences;
 mod groups;
 mod holds;
 mod limits;
+mod lineage;
 mod listen;
 mod lone;
 mod machine;
@@ -24,6 +25,7 @@ mod patience;
 mod pooler;
 mod reads;
 mod retain;
+mod self_test;
 mod sessions;
 mod setup;
 mod states;
@@ -61,7 +63,7 @@ use super::{
     Write,
 };
 use crate::clock::{DatabaseClock, wall};
-use crate::health::Health;
+use crate::health::{Health, Reason};
 use crate::message::snowflake::{LeasedSpan, Machine, Span};
 use crate::message::{Chunk, EntityAddress, EntityType, IdempotencyKey, Sequence, Snowflake};
 use crate::shard::{Fence, GroupName, Instance, ShardId, ShardMap};
@@ -156,6 +158,7 @@ pub struct PostgresStore {
     wakes: broadcast::Sender<Wake>,
     listener: JoinHandle<()>,
     monitor: JoinHandle<()>,
+    watch: JoinHandle<()>,
     patience: Duration,
     retainer: Retainer,
     clock: DatabaseClock,
@@ -167,14 +170,22 @@ impl PostgresStore {
     /// # Errors
     /// [`Error::TooOld`], [`Error::DatabaseInUse`], or that the database cannot be reached.
     pub async fn open(options: Options) -> Result<Self, Error> {
-        let target = Target::new(&options.url, Identity::new(options.instance.clone()))?;
+        let identity = Identity::new(options.instance.clone());
+        let target = Target::new(&options.url, identity, options.health.clone())?;
+        let readers = (Arc::clone(&target.lineage), Arc::new(Exclusive::new(&target, "barrier")));
         let pool = PgPoolOptions::new()
             .max_connections(options.connections)
             .acquire_timeout(options.patience)
             // Tested when it comes back instead, and in vain for a while only: one that the network has swallowed would keep its
             // place in the pool for as long as the system retries.
             .test_before_acquire(false)
-            .after_connect(|connection, _| Box::pin(connect::durable(connection)))
+            .after_connect(move |connection, _| {
+                let (lineage, barriers) = readers.clone();
+                Box::pin(async move {
+                    connect::durable(connection).await?;
+                    lineage.admit(connection, &barriers).await
+                })
+            })
             .after_release(|connection, _| {
                 Box::pin(async move {
                     let ping = tokio::time::timeout(RETURN, connection.ping()).await;
@@ -183,7 +194,11 @@ impl PostgresStore {
             })
             // Opened once the schema is up to date: a migration closes connections that know the old one.
             .connect_lazy_with(target.options("pool"));
-        pooler::reject(&target, options.patience).await?;
+        let tested = self_test::run(&target, options.patience).await;
+        if let Err(error @ Error::Unsupported(_)) = &tested {
+            options.health.report(Reason::DatabaseUnsupported, error.to_string());
+        }
+        tested?;
         let whose = (options.cluster.as_deref(), options.adopts.as_deref());
         let clock = DatabaseClock::new(wall());
         let prepared = setup::prepare(&pool, &clock, whose, &options.groups, options.progress.as_ref());
@@ -201,6 +216,8 @@ impl PostgresStore {
         let listening_task = listen::run(target.clone(), Arc::clone(&groups), wakes.clone(), first);
         // It is aborted when the store is closed.
         let listener = supervisor.spawn("wake listener", &CancellationToken::new(), listening_task);
+        let watching = lineage::watch(Arc::clone(&target.lineage), pool.clone());
+        let watch = supervisor.spawn("database watch", &CancellationToken::new(), watching);
         let (cluster, patience) = (options.cluster, options.patience);
         let states = States::new(pool.clone(), patience);
         let claims = Exclusive::new(&target, "claims");
@@ -217,6 +234,7 @@ impl PostgresStore {
             wakes,
             listener,
             monitor,
+            watch,
             patience,
             retainer: Retainer::default(),
             clock,
@@ -244,8 +262,21 @@ impl PostgresStore {
     }
 
     /// For reads and everything else that may be done twice: goes on while the database is in trouble.
-    fn patiently(&self) -> Patience {
-        Patience::new(self.patience)
+    fn patiently(&self) -> Patient<'_> {
+        Patient(self)
+    }
+}
+
+/// What is done with patience, as long as the database is the one that this process began with.
+struct Patient<'a>(&'a PostgresStore);
+
+impl Patient<'_> {
+    async fn through<T, F>(self, operation: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let done = Patience::new(self.0.patience).through(operation);
+        self.0.target.lineage.during(done).await
     }
 }
 
@@ -253,6 +284,7 @@ impl Drop for PostgresStore {
     fn drop(&mut self) {
         self.listener.abort();
         self.monitor.abort();
+        self.watch.abort();
     }
 }
 
@@ -275,12 +307,14 @@ impl Store for PostgresStore {
     }
 
     async fn lease_machine(&self) -> Result<LeasedSpan, Error> {
-        let span = machine::lease(&self.pool, &self.clock, self.instance(), None).await?;
+        let lease = machine::lease(&self.pool, &self.clock, self.instance(), None);
+        let span = self.target.lineage.during(lease).await?;
         Ok(LeasedSpan { span, clock: self.clock.clone() })
     }
 
     async fn renew_machine(&self, machine: Machine) -> Result<Span, Error> {
-        machine::lease(&self.pool, &self.clock, self.instance(), Some(machine)).await
+        let lease = machine::lease(&self.pool, &self.clock, self.instance(), Some(machine));
+        self.target.lineage.during(lease).await
     }
 
     async fn holdings(&self, group: &GroupName) -> Result<Vec<Holding>, Error> {
@@ -307,11 +341,13 @@ impl Store for PostgresStore {
     }
 
     async fn submit(&self, write: Write) -> Result<Receipt, Error> {
+        self.target.lineage.valid()?;
         self.lanes.submit(write).await
     }
 
     async fn begin(&self) -> Result<super::Transaction, Error> {
-        Ok(super::Transaction::postgres_one(self.transactions.begin().await?))
+        let begun = self.target.lineage.during(self.transactions.begin()).await?;
+        Ok(super::Transaction::postgres_one(begun))
     }
 
     async fn open_messages(&self, shards: &[ShardId], page: Page) -> Result<Vec<Stored>, Error> {
@@ -340,7 +376,7 @@ impl Store for PostgresStore {
     }
 
     async fn state(&self, address: &EntityAddress) -> Result<Option<State>, Error> {
-        self.states.get(address).await
+        self.target.lineage.during(self.states.get(address)).await
     }
 
     async fn timers(&self, shards: &[ShardId], until: SystemTime, limit: u32) -> Result<Vec<Timer>, Error> {
@@ -420,7 +456,7 @@ impl Store for PostgresStore {
         let now = self.read_clock().await?;
         #[cfg(any(test, feature = "testing"))]
         let now = self.clock.shifted(now);
-        self.retainer.run(&self.pool, retention, now).await
+        self.target.lineage.during(self.retainer.run(&self.pool, retention, now)).await
     }
 
     async fn close(&self) {
@@ -429,6 +465,7 @@ impl Store for PostgresStore {
         self.listener.abort();
         self.monitor.abort();
         self.claims.close().await;
+        self.watch.abort();
         self.pool.close().await;
     }
 }

@@ -281,6 +281,7 @@ impl Live {
     async fn open(target: &Target, limits: &Limits) -> Result<Self, sqlx::Error> {
         let mut connection =
             PgConnection::connect_with(&limits.apply(target.options("transactions"))).await?;
+        target.lineage.check(&mut connection).await?;
         let mut transaction = connection.begin().await?;
         let (level, pid, since): (String, i32, String) = sqlx::query_as(
             "SELECT CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END,

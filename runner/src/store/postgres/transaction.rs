@@ -14,6 +14,7 @@ use super::connect::{self, Meaning, Target, unavailable};
 use super::diagnosis::{self, Finding};
 use super::exclusive::{Exclusive, Held};
 use super::groups::Groups;
+use super::lineage::Replaced;
 use super::lone::Entry;
 use super::patience::{Patience, silence};
 use super::reads;
@@ -76,7 +77,14 @@ impl Transaction {
     }
 
     /// The fence and the write in one statement, then COMMIT. The lock that a claim waits for is held from one to the other.
-    pub(in crate::store) async fn commit(mut self, write: Write) -> Result<Committed, Error> {
+    pub(in crate::store) async fn commit(self, write: Write) -> Result<Committed, Error> {
+        let door = Arc::clone(&self.door);
+        let lineage = &door.target.lineage;
+        lineage.valid()?;
+        lineage.vouch(self.complete(write).await)
+    }
+
+    async fn complete(mut self, write: Write) -> Result<Committed, Error> {
         if let Some(overdue) = self.session.overdue() {
             self.rollback().await;
             return Err(overdue.into());
@@ -205,7 +213,7 @@ impl Door {
         loop {
             let found = tokio::time::timeout(patience.attempt, look()).await;
             match found.unwrap_or_else(|_| Err(silence())) {
-                Err(error) if patience.again(&error).await => {}
+                Err(error) if Replaced::of(&error).is_none() && patience.again(&error).await => {}
                 found => return found,
             }
         }

@@ -12,6 +12,7 @@ use super::columns::Columns;
 use super::connect::{Meaning, Target, Transaction};
 use super::diagnosis::{self, Finding};
 use super::groups::Groups;
+use super::lineage::Replaced;
 use super::lone::{self, Lone};
 use super::notices;
 use super::patience::{Patience, silence};
@@ -28,6 +29,8 @@ pub(super) struct Writer {
     connection: Option<PgConnection>,
     /// All transactions of this lane before this one are accounted for.
     next: Transaction,
+    /// The first transaction that can still come on a server that has lost nothing: a lower one is flushed to its log, with rows.
+    flushed: Transaction,
     statements: Statements,
     patience: Duration,
 }
@@ -52,18 +55,34 @@ struct Trials {
 impl Trials {
     /// Waits before the next attempt, or gives up.
     async fn again(&mut self, error: sqlx::Error) -> Result<(), Cause> {
-        if self.patience.again(&error).await { Ok(()) } else { Err(Arc::new(error)) }
+        let hopeless = Replaced::of(&error).is_some();
+        if !hopeless && self.patience.again(&error).await { Ok(()) } else { Err(Arc::new(error)) }
     }
 }
 
 /// What callers are told whose writes were given up.
 fn gave_up(source: Cause, lost: Option<Transaction>) -> Error {
-    if lost.is_some() { Error::Unknown { source } } else { Error::Unavailable { source } }
+    let replaced = source.downcast_ref().and_then(Replaced::of).cloned();
+    match (lost, replaced) {
+        (Some(_), _) => Error::Unknown { source },
+        (None, Some(replaced)) => replaced.into(),
+        (None, None) => Error::Unavailable { source },
+    }
 }
 
 impl Commit for Writer {
     /// Where someone's write spoils the batch, it is halved until that write is by itself.
     async fn commit(&mut self, batch: &[Write]) -> Vec<Answer> {
+        let answers = match self.target.lineage.valid() {
+            Ok(()) => self.answer(batch).await,
+            Err(replaced) => batch.iter().map(|_| Err(replaced.clone().into())).collect(),
+        };
+        answers.into_iter().map(|answer| self.target.lineage.vouch(answer)).collect()
+    }
+}
+
+impl Writer {
+    async fn answer(&mut self, batch: &[Write]) -> Vec<Answer> {
         let mut patience = Patience::new(self.patience);
         let mut answers = Vec::with_capacity(batch.len());
         // The next part is the last.
@@ -113,6 +132,7 @@ impl Writer {
             lane: format!("lane {lane}"),
             connection: None,
             next: Transaction::default(),
+            flushed: Transaction::default(),
             statements: Statements::default(),
             patience,
         }
@@ -189,6 +209,7 @@ impl Writer {
                     notices::watch(lone.insert(&self.target.identity, connection)).await;
                 if let Some(transaction) = inserted? {
                     self.next = transaction.next();
+                    self.flushed = self.next;
                     barrier::confirm(warning, connection).await?;
                     return Ok(vec![Ok(Committed::Applied)]);
                 }
@@ -201,6 +222,11 @@ impl Writer {
         let (applied, warning) = notices::watch(work).await;
         let applied = applied?;
         self.next = applied.transaction.next();
+        // PostgreSQL does not flush the commit of a transaction that wrote nothing, such as that of fenced writes, and gives its number
+        // out again after a crash.
+        if !applied.stored.is_empty() {
+            self.flushed = self.next;
+        }
         barrier::confirm(warning, connection).await?;
         self.answers(batch, applied, lost).await
     }
@@ -283,8 +309,11 @@ impl Writer {
             Some(connection) => Ok(connection),
             empty => {
                 let (mut connection, next) = self.target.succeed(&self.lane).await?;
+                // Numbers that are given out again would let another's rows pass for those of a lost attempt.
+                self.target.lineage.follow(self.flushed, next)?;
                 barrier::pass(&mut connection).await?;
-                self.next = next;
+                // The barrier was a later one, and is flushed.
+                (self.next, self.flushed) = (next, next);
                 Ok(empty.insert(connection))
             }
         }
