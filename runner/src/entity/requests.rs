@@ -4,6 +4,8 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use xxhash_rust::xxh3::Xxh3Default;
+
 use super::Error;
 use super::job::{Answer, Delivered, Interrupt, Waiter};
 use crate::message::{IdempotencyKey, Outcome, PayloadDigest, Snowflake};
@@ -21,6 +23,19 @@ struct Tracked {
     here: bool,
     /// Whether the message is known to be in the database.
     stored: bool,
+    /// Fingerprint of entity and method: the same id with another one is another request.
+    fingerprint: u64,
+}
+
+/// Of what a message is for. Not of its payload, which may be large; the database compares that.
+fn fingerprint(message: &Message) -> u64 {
+    let envelope = &message.envelope;
+    let mut hasher = Xxh3Default::new();
+    for part in [envelope.address.entity_type.as_str(), envelope.address.id.as_str(), &envelope.method] {
+        hasher.update(part.as_bytes());
+        hasher.update(&[0]);
+    }
+    hasher.digest()
 }
 
 /// Persisted requests by id and by key: a message that comes twice runs once, and all who asked get its reply.
@@ -63,6 +78,13 @@ impl Requests {
         if let Some(tracked) = self.tracked.get_mut(&first)
             && tracked.here
         {
+            if tracked.fingerprint != fingerprint(message) {
+                tracing::error!(event = "id_reused", request = %first, "two requests have the same id; the later one is rejected");
+                if let Some(waiter) = waiter {
+                    waiter.answer(Err(store::Error::IdReused { request: first }.into()));
+                }
+                return Entry::Known;
+            }
             match waiter {
                 // Whoever waits for no more than that has waited long enough.
                 Some(waiter) if tracked.stored && waiter.is_content_with_acceptance() => {
@@ -81,6 +103,7 @@ impl Requests {
         tracked.key = key;
         tracked.due = message.envelope.deliver_at;
         tracked.here = true;
+        tracked.fingerprint = fingerprint(message);
         Entry::New(Arc::clone(&tracked.interrupt))
     }
 

@@ -121,6 +121,7 @@ impl Kind {
             | "DatabaseReplaced"
             | "TransactionsExhausted"
             | "NoMachine"
+            | "IdReused"
             | "Closed"
             | "Fenced" => Self::Unavailable,
             "Lost" | "OutcomeUnknown" => Self::Uncertain,
@@ -395,6 +396,7 @@ mod tests {
             ),
             (E::Codec { what: "the reply", detail: String::new() }, 500, Code::Internal, "Malformed", false),
             (S::KeyReused { earlier: request }.into(), 409, Code::AlreadyExists, "KeyReused", false),
+            (S::IdReused { request }.into(), 503, Code::Unavailable, "IdReused", true),
             (S::Unavailable { source: cause() }.into(), 503, Code::Unavailable, "DatabaseUnavailable", true),
             (S::Unknown { source: cause() }.into(), 502, Code::Unknown, "OutcomeUnknown", false),
             (S::Rejected { source: cause() }.into(), 500, Code::Internal, "Rejected", false),

@@ -32,6 +32,15 @@ pub enum Error {
         /// The request that had the key first.
         earlier: Snowflake,
     },
+    /// The id belongs to another request: the lease of a machine number was lost, and two runners issued the same id. Nothing was written.
+    #[error(
+        "the id {request} belongs to another request, because the lease of a machine number was lost in a failover, restore or repair: \
+         send this request again under a new id"
+    )]
+    IdReused {
+        /// The id.
+        request: Snowflake,
+    },
     /// The database cannot store this, and never will. Nothing was written.
     #[error("the database refuses this write")]
     Rejected {
@@ -174,6 +183,7 @@ impl Error {
             Self::Conflict { .. } => "Conflict",
             Self::NotOpen { .. } => "NotOpen",
             Self::KeyReused { .. } => "KeyReused",
+            Self::IdReused { .. } => "IdReused",
             Self::Rejected { .. } => "Rejected",
             Self::Unavailable { .. } => "DatabaseUnavailable",
             Self::Unknown { .. } => "OutcomeUnknown",

@@ -121,6 +121,17 @@ impl Cluster {
         let owners: BTreeSet<_> =
             self.runners.values().map(|runner| runner.instance.as_str().to_owned()).collect();
         self.owned_by(owners).await;
+        // Rebalancing moves shards one by one: it is over when none has moved for a while.
+        let begun = Instant::now();
+        let mut last = audit::owners(&self.url).await.unwrap_or_default();
+        loop {
+            tokio::time::sleep(millis(500)).await;
+            let now = audit::owners(&self.url).await.unwrap_or_default();
+            if std::mem::replace(&mut last, now.clone()) == now {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "shards keep moving: {now:?}");
+        }
     }
 
     /// Waits until all shards are owned by these, each of them some.

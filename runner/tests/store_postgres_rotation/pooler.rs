@@ -60,12 +60,14 @@ async fn serve(mut client: TcpStream, shared: Arc<Mutex<TcpStream>>) -> std::io:
         send(&mut server, &asked).await?;
         // After a query or a Sync the server answers until it is ready.
         let mut idle = false;
-        while matches!(asked.0, b'Q' | b'S') {
-            let answer = message(&mut server).await?;
-            send(&mut client, &answer).await?;
-            if answer.0 == b'Z' {
-                idle = answer.1[4] == b'I';
-                break;
+        if matches!(asked.0, b'Q' | b'S') {
+            loop {
+                let answer = message(&mut server).await?;
+                send(&mut client, &answer).await?;
+                if answer.0 == b'Z' {
+                    idle = answer.1[4] == b'I';
+                    break;
+                }
             }
         }
         if !idle {

@@ -13,6 +13,25 @@ pub async fn an_id_that_is_open_is_a_duplicate_without_a_reply<D: Database>(worl
     assert_eq!(desk.open("x").await.len(), 1);
 }
 
+pub async fn an_id_of_another_request_is_rejected_and_never_gets_its_reply<D: Database>(world: World<D>) {
+    let desk = world.owner("a").await;
+    desk.accept(&world.message(1, "x")).await;
+    let other = world.message(1, "y");
+    for ended in [false, true] {
+        if ended {
+            desk.apply("x", vec![world.finish(1, "42")]).await;
+        }
+        for change in [Change::Accept(other.clone()), finish_new(&other, "no")] {
+            let answer = desk.write("y", vec![change]).await;
+            assert!(
+                matches!(answer, Err(Error::IdReused { request }) if request == world.id(1)),
+                "ended {ended}: {answer:?}"
+            );
+        }
+    }
+    assert_eq!(desk.store.progress(world.id(1)).await.unwrap(), Progress::Done(success("42")));
+}
+
 pub async fn an_id_that_has_ended_is_a_duplicate_with_its_reply<D: Database>(world: World<D>) {
     let desk = world.owner("a").await;
     desk.accept(&world.message(1, "x")).await;

@@ -88,6 +88,7 @@ macro_rules! store_conformance {
             ],
             dedupe: [
                 an_id_that_is_open_is_a_duplicate_without_a_reply,
+                an_id_of_another_request_is_rejected_and_never_gets_its_reply,
                 an_id_that_has_ended_is_a_duplicate_with_its_reply,
                 a_key_that_is_open_is_a_duplicate_of_its_first_request,
                 a_key_that_has_ended_is_a_duplicate_with_the_first_reply,

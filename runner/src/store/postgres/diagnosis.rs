@@ -22,6 +22,10 @@ pub(super) enum Finding {
     NotOpen {
         request: Snowflake,
     },
+    /// The id is that of another request.
+    IdReused {
+        request: Snowflake,
+    },
     Conflict(Error),
 }
 
@@ -36,6 +40,10 @@ impl Finding {
             }
             Self::KeyReused { earlier } => Err(Error::KeyReused { earlier }),
             Self::NotOpen { request } => Err(Error::NotOpen { request }),
+            Self::IdReused { request } => {
+                tracing::error!(event = "id_reused", %request, "two requests have the same id; the later one is rejected");
+                Err(Error::IdReused { request })
+            }
             Self::Conflict(error) => Err(error),
         }
     }
@@ -189,17 +197,23 @@ async fn existing(
     let key = message.envelope.key.as_ref().map(|key: &IdempotencyKey| key.as_bytes().as_slice());
     let row: Option<PgRow> = sqlx::query(
         "SELECT e.id, e.body, o.reply, coalesce(age(o.xmin) <= age($1::text::xid) AND o.epoch = $4, false)
-           OR coalesce(age(m.xmin) <= age($1::text::xid), false)
+           OR coalesce(age(m.xmin) <= age($1::text::xid), false),
+           e.body IS NOT NULL OR coalesce((o.entity_type, o.entity_id, o.method) = ($5, $6, $7),
+             (m.entity_type, m.entity_id, m.method, m.payload) = ($5, $6, $7, $8))
          FROM (SELECT $2::bigint AS id, NULL::bytea AS body, 1 AS rank
                UNION ALL SELECT k.id, k.body, 2 FROM cleat.keys k WHERE k.key = $3) AS e
-         LEFT JOIN (SELECT id, reply, epoch, xmin FROM cleat.outcomes) AS o ON o.id = e.id
-         LEFT JOIN (SELECT id, xmin FROM cleat.messages) AS m ON m.id = e.id
+         LEFT JOIN (SELECT id, reply, epoch, entity_type, entity_id, method, xmin FROM cleat.outcomes) AS o ON o.id = e.id
+         LEFT JOIN (SELECT id, entity_type, entity_id, method, payload, xmin FROM cleat.messages) AS m ON m.id = e.id
          WHERE e.body IS NOT NULL OR o.id IS NOT NULL OR m.id IS NOT NULL ORDER BY e.rank LIMIT 1",
     )
     .bind(bound(lost))
     .bind(id.get())
     .bind(key)
     .bind(write.fence.epoch.get())
+    .bind(message.envelope.address.entity_type.as_str())
+    .bind(message.envelope.address.id.as_str())
+    .bind(message.envelope.method.as_str())
+    .bind(message.envelope.payload.as_ref())
     .fetch_optional(connection)
     .await?;
     let Some(row) = row else { return Ok(None) };
@@ -207,6 +221,10 @@ async fn existing(
     let body: Option<Vec<u8>> = row.try_get(1)?;
     let reply: Option<Vec<u8>> = row.try_get(2)?;
     let ours: bool = row.try_get(3)?;
+    let same: bool = row.try_get(4)?;
+    if !same {
+        return Ok(Some(Finding::IdReused { request }));
+    }
     if ours && request == id {
         return Ok(Some(Finding::Done));
     }
@@ -224,9 +242,9 @@ async fn ended(
     request: Snowflake,
     lost: Option<Transaction>,
 ) -> Result<Option<Finding>, sqlx::Error> {
-    // A message that was accepted although its request had ended: no completion of it can ever be written, so it must not stay open.
-    let stray = "DELETE FROM cleat.messages m WHERE m.id = $1 AND (SELECT 1 FROM cleat.outcomes o WHERE o.id = m.id) IS NOT NULL";
-    sqlx::query(stray).bind(request.get()).execute(&mut *connection).await?;
+    if remove_stray(connection, request).await? {
+        return Ok(Some(Finding::IdReused { request }));
+    }
     if exists(connection, "SELECT 1 FROM cleat.messages WHERE id = $1", request).await? {
         return Ok(None);
     }
@@ -244,6 +262,25 @@ async fn ended(
         Some((reply, ..)) => Finding::Duplicate { request, reply: Some(reply) },
         None => Finding::NotOpen { request },
     }))
+}
+
+/// Removes a message that was accepted although there was a finished request of its id: no completion of it can ever be written, so it must
+/// not stay open. One that was another request becomes a dead letter. Says whether it was.
+async fn remove_stray(connection: &mut PgConnection, request: Snowflake) -> Result<bool, sqlx::Error> {
+    let reused: Option<bool> = sqlx::query_scalar(
+        "WITH stray AS (DELETE FROM cleat.messages m USING (SELECT id, entity_type, entity_id, method FROM cleat.outcomes WHERE id = $1) AS o
+           WHERE m.id = o.id RETURNING m.*, (m.entity_type, m.entity_id, m.method) <> (o.entity_type, o.entity_id, o.method) AS reused),
+         kept AS (INSERT INTO cleat.dead_letters (id, grp, slot, seq, entity_type, entity_id, method, payload, extra, attempt, error, key, died)
+           SELECT id, grp, slot, seq, entity_type, entity_id, method, payload, extra, attempt,
+             'IdReused: another request has this id; send this one again under a new id', key,
+             (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+           FROM stray WHERE reused ON CONFLICT DO NOTHING)
+         SELECT reused FROM stray",
+    )
+    .bind(request.get())
+    .fetch_optional(connection)
+    .await?;
+    Ok(reused.unwrap_or(false))
 }
 
 async fn stored(connection: &mut PgConnection, request: Snowflake) -> Result<bool, sqlx::Error> {
