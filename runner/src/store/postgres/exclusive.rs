@@ -1,6 +1,7 @@
 //! Connections for work that leaves at most one backend behind.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
@@ -18,6 +19,7 @@ pub(super) struct Exclusive {
     part: &'static str,
     /// The connection of the last piece, if it was kept.
     kept: Mutex<Option<PgConnection>>,
+    closed: AtomicBool,
 }
 
 /// The connection of whoever is at it. If it is dropped, the next one ends what it still does.
@@ -29,12 +31,15 @@ pub(super) struct Held<'a> {
 
 impl Exclusive {
     pub(super) fn new(target: &Target, part: &'static str) -> Self {
-        Self { target: target.clone(), part, kept: Mutex::new(None) }
+        Self { target: target.clone(), part, kept: Mutex::new(None), closed: AtomicBool::new(false) }
     }
 
     /// The connection, as soon as nobody else has it.
     pub(super) async fn connect(&self) -> Result<Held<'_>, sqlx::Error> {
         let mut kept = self.kept.lock().await;
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(sqlx::Error::PoolClosed);
+        }
         let connection = match kept.take() {
             Some(connection) => connection,
             None => self.target.succeed(self.part).await?.0,
@@ -42,8 +47,9 @@ impl Exclusive {
         Ok(Held { connection, kept })
     }
 
-    /// Closes the connection that was kept.
+    /// Closes the connection that was kept, and makes no more.
     pub(super) async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
         let kept = self.kept.lock().await.take();
         if let Some(connection) = kept {
             let _ = tokio::time::timeout(RETURN, connection.close()).await;
