@@ -27,7 +27,7 @@ struct Tracked {
     fingerprint: u64,
 }
 
-/// Of what a message is for. Not of its payload, which may be large; the database compares that.
+/// Fingerprint of what a message is for. Its payload has no part in it: it may be large.
 fn fingerprint(message: &Message) -> u64 {
     let envelope = &message.envelope;
     let mut hasher = Xxh3Default::new();

@@ -199,11 +199,11 @@ async fn existing(
         "SELECT e.id, e.body, o.reply, coalesce(age(o.xmin) <= age($1::text::xid) AND o.epoch = $4, false)
            OR coalesce(age(m.xmin) <= age($1::text::xid), false),
            e.body IS NOT NULL OR coalesce((o.entity_type, o.entity_id, o.method) = ($5, $6, $7),
-             (m.entity_type, m.entity_id, m.method, m.payload) = ($5, $6, $7, $8))
+             (m.entity_type, m.entity_id, m.method) = ($5, $6, $7))
          FROM (SELECT $2::bigint AS id, NULL::bytea AS body, 1 AS rank
                UNION ALL SELECT k.id, k.body, 2 FROM cleat.keys k WHERE k.key = $3) AS e
          LEFT JOIN (SELECT id, reply, epoch, entity_type, entity_id, method, xmin FROM cleat.outcomes) AS o ON o.id = e.id
-         LEFT JOIN (SELECT id, entity_type, entity_id, method, payload, xmin FROM cleat.messages) AS m ON m.id = e.id
+         LEFT JOIN (SELECT id, entity_type, entity_id, method, xmin FROM cleat.messages) AS m ON m.id = e.id
          WHERE e.body IS NOT NULL OR o.id IS NOT NULL OR m.id IS NOT NULL ORDER BY e.rank LIMIT 1",
     )
     .bind(bound(lost))
@@ -213,7 +213,6 @@ async fn existing(
     .bind(message.envelope.address.entity_type.as_str())
     .bind(message.envelope.address.id.as_str())
     .bind(message.envelope.method.as_str())
-    .bind(message.envelope.payload.as_ref())
     .fetch_optional(connection)
     .await?;
     let Some(row) = row else { return Ok(None) };

@@ -124,15 +124,14 @@ impl Transaction<'_> {
         let select = "SELECT EXISTS (SELECT 1 FROM cleat_messages WHERE id = ?1), \
                       (SELECT reply FROM cleat_outcomes WHERE id = ?1), coalesce( \
                       (SELECT entity_type = ?2 AND entity_id = ?3 AND method = ?4 FROM cleat_outcomes WHERE id = ?1), \
-                      (SELECT entity_type = ?2 AND entity_id = ?3 AND method = ?4 AND payload = ?5 FROM cleat_messages WHERE id = ?1), \
+                      (SELECT entity_type = ?2 AND entity_id = ?3 AND method = ?4 FROM cleat_messages WHERE id = ?1), \
                       true)";
         let envelope = &message.envelope;
         let select = sqlx::query_as(select)
             .bind(id.get())
             .bind(envelope.address.entity_type.as_str())
             .bind(envelope.address.id.as_str())
-            .bind(envelope.method.as_str())
-            .bind(envelope.payload.as_ref());
+            .bind(envelope.method.as_str());
         let (open, reply, same): (bool, Option<Vec<u8>>, bool) =
             select.fetch_one(&mut *self.connection).await?;
         if !same {
