@@ -168,9 +168,15 @@ async fn cut_at_random_points(forward: bool) {
     assert_eq!(there, stored, "acknowledged is stored and nothing else (forward: {})", proxy.forward);
     assert!(absent.is_empty(), "the database was never away for long: {absent:?}");
     // The same once more is a duplicate, and changes nothing.
-    for id in stored.iter().take(20) {
-        let again = store.commit(accept(&fence(0, 1), Snowflake::new(*id))).await.unwrap();
-        assert_eq!(again, Committed::Duplicate { request: Snowflake::new(*id), outcome: None });
+    let same: Vec<i64> = sqlx::query_scalar("SELECT id FROM cleat.messages WHERE entity_id = $1 LIMIT 20")
+        .bind(entity(0, 0).id.as_str())
+        .fetch_all(&mut connect(&url).await)
+        .await
+        .unwrap();
+    assert!(!same.is_empty());
+    for id in same.into_iter().map(Snowflake::new) {
+        let again = store.commit(accept(&fence(0, 1), id)).await.unwrap();
+        assert_eq!(again, Committed::Duplicate { request: id, outcome: None });
     }
     assert_eq!(ids(&url).await.len(), stored.len());
     let mut acknowledged = 0;
