@@ -67,6 +67,10 @@ pub struct ClusterSpec {
     pub replicas: i32,
     /// The PostgreSQL database that keeps what must last. It belongs to this Cluster alone.
     pub database: Database,
+    /// Refuse writes while PostgreSQL does not replicate synchronously (`synchronous_standby_names` is empty), instead of acknowledging
+    /// what a failover can lose. Reads and volatile calls are still served. Default: `false`, which only reports `ReplicationDegraded`.
+    #[serde(default)]
+    pub require_synchronous_replication: bool,
     /// The image that runners run; the operator's own version if it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]

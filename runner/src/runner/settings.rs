@@ -93,6 +93,8 @@ pub struct Settings {
     pub database_connections: u32,
     /// The most transactions of users at once, each with a connection of its own.
     pub database_transactions: u32,
+    /// Whether writes are refused while PostgreSQL does not replicate synchronously.
+    pub require_synchronous_replication: bool,
     /// How long a user's transaction may be idle.
     pub transaction_idle: Duration,
     /// How long a user's transaction may take.
@@ -181,6 +183,9 @@ impl Settings {
             database_connections: env.connections("CLEAT_DATABASE_CONNECTIONS", usual_store.connections)?,
             database_transactions: env
                 .connections("CLEAT_DATABASE_TRANSACTIONS", usual_store.transactions)?,
+            require_synchronous_replication: env
+                .read("CLEAT_DATABASE_REQUIRE_SYNCHRONOUS", boolean)?
+                .unwrap_or(usual_store.require_synchronous_replication),
             transaction_idle: env.duration("CLEAT_TRANSACTION_IDLE_TIMEOUT", usual_store.transaction_idle)?,
             transaction_timeout: env
                 .duration("CLEAT_TRANSACTION_TIMEOUT", usual_store.transaction_timeout)?,
@@ -239,6 +244,10 @@ fn cluster_name(text: &str) -> Result<String, &'static str> {
         && text.bytes().next().is_some_and(plain)
         && text.bytes().last().is_some_and(plain);
     if label { Ok(text.to_owned()) } else { Err("it is the name of a Cluster: a DNS label") }
+}
+
+fn boolean(text: &str) -> Result<bool, &'static str> {
+    text.parse().map_err(|_| "use true or false")
 }
 
 fn loopback(text: &str) -> Result<bool, &'static str> {
@@ -303,11 +312,13 @@ mod tests {
             ("CLEAT_ENTITY_CONCURRENCY", "0"),
             ("CLEAT_RETENTION_COMPLETED", "24h"),
             ("CLEAT_ADDRESS", "10.0.0.1:7400"),
+            ("CLEAT_DATABASE_REQUIRE_SYNCHRONOUS", "true"),
         ])
         .unwrap();
         assert_eq!(url(&settings), "postgres://u:p@h/d");
         let premium = GroupName::new("premium").unwrap();
         assert_eq!(settings.groups, [(GroupName::default(), 100), (premium, 64)]);
+        assert!(settings.require_synchronous_replication);
         assert_eq!(settings.timing.interval(), Duration::from_millis(1500));
         assert_eq!(settings.entities.concurrency, Concurrency::Unbounded);
         assert_eq!(settings.upkeep.retention.completed, Duration::from_secs(24 * 3600));

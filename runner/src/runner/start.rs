@@ -250,6 +250,7 @@ async fn open(
                 progress,
                 connections: settings.database_connections,
                 transactions: settings.database_transactions,
+                require_synchronous_replication: settings.require_synchronous_replication,
                 transaction_idle: settings.transaction_idle,
                 transaction_timeout: settings.transaction_timeout,
                 ..usual

@@ -472,6 +472,72 @@ async fn an_emptied_list_of_synchronous_standbys_is_reported() {
     reported(false).await.unwrap();
 }
 
+/// Emptying the list wakes every waiting commit as if the standby had confirmed it.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_synchronous_replication_is_required_writes_are_refused_without_it() {
+    let mut replicated = Replicated::start().await;
+    let (mut options, health) = (options(&replicated.database.url, "one"), Health::new());
+    options.patience = Duration::from_secs(3);
+    options.require_synchronous_replication = true;
+    options.health = health.clone();
+    let store = Arc::new(PostgresStore::open(options).await.unwrap());
+    claim(&store, 1, 1).await;
+    for way in WAYS {
+        let answer = commit(&store, way, "SELECT 1").await.unwrap();
+        assert!(matches!(answer, Ok(Committed::Applied)), "{way}: {answer:?}");
+
+        replicated.pause().await;
+        let pending = commit(&store, way, "SELECT 1");
+        replicated.waiting(&[]).await;
+        replicated.servers.primary.configure("synchronous_standby_names", "").await.unwrap();
+        let answer = tokio::time::timeout(PATIENCE, pending).await.unwrap().unwrap();
+        assert!(matches!(answer, Err(Error::Unknown { .. })), "{way}: {answer:?}");
+        let kept = ids(&replicated.database.url).await;
+        let answer = commit(&store, way, "SELECT 1").await.unwrap();
+        assert_eq!(answer.map_err(|error| error.reason()).unwrap_err(), "DatabaseUnavailable", "{way}");
+        assert_eq!(ids(&replicated.database.url).await, kept, "{way}: a refused write was committed");
+        assert!(store.claim(&[fence(2, 1)]).await.is_err(), "{way}: a shard was opened");
+        assert_eq!(store.progress(id()).await.unwrap(), Progress::Unknown, "{way}: reads are served");
+        let reported = async {
+            while !health.findings().iter().any(|finding| finding.message.contains("writes are refused")) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, reported).await.unwrap();
+
+        replicated.servers.primary.configure("synchronous_standby_names", "synchronous").await.unwrap();
+        replicated.resume();
+        let recovered = async { while commit(&store, way, "SELECT 1").await.unwrap().is_err() {} };
+        tokio::time::timeout(PATIENCE, recovered).await.unwrap();
+        claim(&store, 2, 1).await;
+    }
+}
+
+/// A commit is woken without a standby even if the list is set again before anybody looks.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_synchronous_replication_is_required_a_short_lapse_is_not_overlooked() {
+    let mut replicated = Replicated::start().await;
+    let mut options = options(&replicated.database.url, "one");
+    options.patience = PATIENCE;
+    options.require_synchronous_replication = true;
+    let store = Arc::new(PostgresStore::open(options).await.unwrap());
+    claim(&store, 1, 1).await;
+    for way in WAYS {
+        commit(&store, way, "SELECT 1").await.unwrap().unwrap();
+        replicated.pause().await;
+        let pending = commit(&store, way, "SELECT 1");
+        let waiting = replicated.waiting(&[]).await;
+        replicated.servers.primary.configure("synchronous_standby_names", "").await.unwrap();
+        replicated.servers.primary.configure("synchronous_standby_names", "synchronous").await.unwrap();
+        // The commit was woken; the barrier that follows it waits for the standby.
+        replicated.waiting(&waiting).await;
+        assert!(!pending.is_finished(), "{way}: acknowledged without the standby");
+        replicated.resume();
+        let answer = tokio::time::timeout(PATIENCE, pending).await.unwrap().unwrap();
+        assert!(matches!(answer, Ok(Committed::Applied)), "{way}: {answer:?}");
+    }
+}
+
 /// As some systems do that speak PostgreSQL's protocol.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_whose_advisory_locks_exclude_nobody_is_refused() {

@@ -163,6 +163,7 @@ fn environment(parts: &Parts<'_>, group: &Group) -> Vec<Value> {
         ("CLEAT_GATEWAY_AUTH", auth.to_owned()),
         ("CLEAT_PEER_TOKEN_FILE", format!("{CREDENTIAL}/{}", credential::KEY)),
         ("CLEAT_DATABASE_URL_FILE", format!("{DATABASE}/url")),
+        ("CLEAT_DATABASE_REQUIRE_SYNCHRONOUS", spec.require_synchronous_replication.to_string()),
         ("CLEAT_SHARD_GROUPS", groups),
         ("CLEAT_SHARDS", spec.shards.to_string()),
         ("CLEAT_LEASE_DURATION", spec.lease.duration.to_string()),

@@ -33,7 +33,7 @@ pub(super) async fn take(
     // Last, because former owners can commit until they are waited out. Also where there was none: another claim of ours may have
     // waited for them, and its own wait for the standbys may have been canceled.
     if !settle(connection, target).await? {
-        barrier::pass(connection).await.map_err(unavailable)?;
+        barrier::pass(target.lineage.durability, connection).await.map_err(unavailable)?;
     }
     Ok(won)
 }

@@ -8,6 +8,7 @@ use sqlx::{ConnectOptions, Connection};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::backend::Pauses;
+use super::barrier::Durability;
 use super::lineage::{Lineage, Replaced};
 use crate::health::Health;
 use crate::shard::Instance;
@@ -49,8 +50,13 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn new(url: &str, identity: Identity, health: Health) -> Result<Self, Error> {
-        let lineage = Arc::new(Lineage::new(health));
+    pub(super) fn new(
+        url: &str,
+        identity: Identity,
+        health: Health,
+        durability: Durability,
+    ) -> Result<Self, Error> {
+        let lineage = Arc::new(Lineage::new(health, durability));
         Ok(Self { options: Arc::new(RwLock::new(parse(url)?)), identity, lineage })
     }
 

@@ -11,7 +11,7 @@ use sqlx::Row;
 use sqlx::postgres::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 
-use super::barrier;
+use super::barrier::{self, Durability};
 use super::connect::Transaction;
 use super::exclusive::Exclusive;
 use crate::health::{Health, Reason};
@@ -36,6 +36,8 @@ struct Position {
 #[derive(Debug)]
 pub(super) struct Lineage {
     health: Health,
+    /// Which commits are acknowledged.
+    pub(super) durability: Durability,
     known: Mutex<Known>,
     replaced: OnceLock<Replaced>,
     invalid: CancellationToken,
@@ -88,9 +90,9 @@ impl From<Replaced> for Error {
 struct Standby;
 
 impl Lineage {
-    pub(super) fn new(health: Health) -> Self {
+    pub(super) fn new(health: Health, durability: Durability) -> Self {
         let (known, replaced, invalid) = Default::default();
-        Self { health, known, replaced, invalid }
+        Self { health, durability, known, replaced, invalid }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -192,7 +194,8 @@ impl Lineage {
         if !is_confirmed(&self.known()) {
             // It may lead to another server than the first.
             let started = self.look(&mut single).await?.started;
-            barrier::pass(&mut single).await?;
+            // Reads do not acknowledge anything, so they are served while replication is degraded.
+            barrier::pass(Durability::AsConfigured, &mut single).await?;
             self.known().confirmed = Some(started);
         }
         single.close().await;
@@ -231,13 +234,20 @@ pub(super) async fn watch(lineage: Arc<Lineage>, pool: PgPool) {
         // An outage is noticed by whoever needs the database.
         let Ok(mut connection) = pool.acquire().await else { continue };
         let Ok(look) = lineage.look(&mut connection).await else { continue };
-        let degraded = lineage.known().replicated && !look.replicated;
-        lineage.health.set(Reason::ReplicationDegraded, degraded.then(|| DEGRADED.to_owned()));
+        let message = match lineage.durability {
+            _ if look.replicated => None,
+            Durability::Synchronous => Some(REFUSED),
+            Durability::AsConfigured => lineage.known().replicated.then_some(DEGRADED),
+        };
+        lineage.health.set(Reason::ReplicationDegraded, message.map(str::to_owned));
     }
 }
 
 const DEGRADED: &str = "synchronous_standby_names is empty and was not before: commits do not wait for a standby, and a failover can \
     lose what is acknowledged. Set it again, or restart the runners if that is intended";
+
+const REFUSED: &str = "synchronous_standby_names is empty, and this Cluster requires synchronous replication: writes are refused until it \
+    is set again. To accept writes that a failover can lose, set spec.requireSynchronousReplication of the Cluster to false";
 
 #[cfg(test)]
 mod tests {
@@ -260,7 +270,7 @@ mod tests {
 
     #[test]
     fn answers_that_cross_are_compared_with_what_was_known_when_they_were_asked_for() {
-        let lineage = Lineage::new(Health::new());
+        let lineage = Lineage::new(Health::new(), Durability::AsConfigured);
         lineage.compare(None, position("00000001", 100)).unwrap();
         let before = lineage.known().last.clone();
         lineage.compare(before.as_ref(), position("00000001", 300)).unwrap();

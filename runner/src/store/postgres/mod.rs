@@ -45,6 +45,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::barrier::Durability;
 use self::connect::{Identity, Target, unavailable};
 use self::exclusive::Exclusive;
 use self::groups::Groups;
@@ -99,6 +100,8 @@ pub struct Options {
     pub transaction_timeout: Duration,
     /// How long a write goes on trying while the database is in trouble.
     pub patience: Duration,
+    /// Whether writes are refused while `synchronous_standby_names` is empty. Each commit costs one more round trip then.
+    pub require_synchronous_replication: bool,
     /// Where measurements go.
     pub metrics: Option<Metrics>,
     /// Where health findings are reported.
@@ -125,6 +128,7 @@ impl Options {
             transaction_idle: Duration::from_secs(60),
             transaction_timeout: Duration::from_secs(300),
             patience: Duration::from_secs(30),
+            require_synchronous_replication: false,
             metrics: None,
             health: Health::default(),
             progress: None,
@@ -171,7 +175,11 @@ impl PostgresStore {
     /// [`Error::TooOld`], [`Error::DatabaseInUse`], or that the database cannot be reached.
     pub async fn open(options: Options) -> Result<Self, Error> {
         let identity = Identity::new(options.instance.clone());
-        let target = Target::new(&options.url, identity, options.health.clone())?;
+        let durability = match options.require_synchronous_replication {
+            true => Durability::Synchronous,
+            false => Durability::AsConfigured,
+        };
+        let target = Target::new(&options.url, identity, options.health.clone(), durability)?;
         let readers = (Arc::clone(&target.lineage), Arc::new(Exclusive::new(&target, "barrier")));
         let pool = PgPoolOptions::new()
             .max_connections(options.connections)

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::backend::{Backend, Lost};
-use super::barrier;
+use super::barrier::{self, Durability};
 use super::connect::{Meaning, Target, unavailable};
 use super::limits::Limits;
 use super::notices;
@@ -348,8 +348,11 @@ impl Live {
             let text = AssertSqlSafe(Arc::clone(&self.texts.rollback));
             self.end(text, 0, limit).await.ended?;
         }
-        let confirmed =
-            tokio::time::timeout(limit, barrier::confirm(Some(warning), &mut self.connection)).await;
+        let confirmed = tokio::time::timeout(
+            limit,
+            barrier::confirm(Durability::AsConfigured, Some(warning), &mut self.connection),
+        )
+        .await;
         confirmed.unwrap_or_else(|_| Err(silence()))
     }
 }

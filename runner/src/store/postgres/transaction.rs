@@ -7,7 +7,7 @@ use sqlx::postgres::{PgConnection, PgPool};
 
 use super::Options;
 use super::backend::Lost;
-use super::barrier;
+use super::barrier::{self, Durability};
 use super::batch::{Applied, Statements};
 use super::columns::Columns;
 use super::connect::{self, Meaning, Target, unavailable};
@@ -53,11 +53,13 @@ impl Transactions {
     }
 
     pub(super) async fn begin(&self) -> Result<Transaction, Error> {
+        self.door.replicated().await?;
         Ok(Transaction { session: self.sessions.begin().await?, door: Arc::clone(&self.door) })
     }
 
     pub(super) async fn close(&self) {
         self.sessions.close().await;
+        self.door.recovery.close().await;
     }
 }
 
@@ -81,7 +83,12 @@ impl Transaction {
         let door = Arc::clone(&self.door);
         let lineage = &door.target.lineage;
         lineage.valid()?;
-        lineage.vouch(self.complete(write).await)
+        let committed = match self.complete(write).await {
+            // What is visible may be lost in a failover.
+            Ok(committed) => door.replicated().await.map(|()| committed).map_err(in_doubt),
+            refused => refused,
+        };
+        lineage.vouch(committed)
     }
 
     async fn complete(mut self, write: Write) -> Result<Committed, Error> {
@@ -180,7 +187,7 @@ impl Door {
             let mut connection = self.recovery.connect().await?;
             lost.backend.end(&mut connection).await?;
             let there = entry.is_there(&mut connection).await?;
-            confirmed(connection, Some(there)).await
+            self.confirmed(connection, Some(there)).await
         };
         let found = self.find_out(look).await;
         self.conclude(found, lost, error)
@@ -198,10 +205,41 @@ impl Door {
             let mut connection = self.recovery.connect().await?;
             lost.backend.end(&mut connection).await?;
             let there = fate(&mut connection, write, transaction).await?;
-            confirmed(connection, there).await
+            self.confirmed(connection, there).await
         };
         let found = self.find_out(look).await;
         self.conclude(found, lost, error)
+    }
+
+    /// Where synchronous replication is required: returns when every transaction that was committed until now is on the standbys.
+    ///
+    /// One kept connection looks for all of them. It is exact for a commit of another session: a reload of the configuration reaches this
+    /// session before a waiting commit is woken by it, and if this session has passed a barrier since, that commit was before it.
+    async fn replicated(&self) -> Result<(), Error> {
+        let durability = self.target.lineage.durability;
+        if durability == Durability::AsConfigured {
+            return Ok(());
+        }
+        let confirm = async || {
+            let mut connection = self.recovery.connect().await.map_err(unavailable)?;
+            barrier::confirm(durability, None, &mut connection).await.map_err(unavailable)?;
+            connection.keep();
+            Ok(())
+        };
+        Patience::new(self.patience).through(confirm).await
+    }
+
+    /// A commit that was found counts when the synchronous standbys have it.
+    async fn confirmed(
+        &self,
+        mut connection: Held<'_>,
+        committed: Option<bool>,
+    ) -> Result<Option<bool>, sqlx::Error> {
+        if committed == Some(true) {
+            barrier::pass(self.target.lineage.durability, &mut connection).await?;
+        }
+        connection.close().await;
+        Ok(committed)
     }
 
     /// Looks until there is an answer, or no time left.
@@ -238,13 +276,12 @@ impl Door {
     }
 }
 
-/// A commit that was found counts when the synchronous standbys have it.
-async fn confirmed(mut connection: Held<'_>, committed: Option<bool>) -> Result<Option<bool>, sqlx::Error> {
-    if committed == Some(true) {
-        barrier::pass(&mut connection).await?;
+/// The outcome of a transaction that was committed while the standbys could not confirm it.
+fn in_doubt(error: Error) -> Error {
+    match error {
+        Error::Unavailable { source } => Error::Unknown { source },
+        other => other,
     }
-    connection.close().await;
-    Ok(committed)
 }
 
 /// Whether a transaction whose backend is gone was committed; none if that cannot be told.

@@ -210,7 +210,7 @@ impl Writer {
                 if let Some(transaction) = inserted? {
                     self.next = transaction.next();
                     self.flushed = self.next;
-                    barrier::confirm(warning, connection).await?;
+                    barrier::confirm(self.target.lineage.durability, warning, connection).await?;
                     return Ok(vec![Ok(Committed::Applied)]);
                 }
                 // Fenced, or there already: the other way says which.
@@ -227,7 +227,7 @@ impl Writer {
         if !applied.stored.is_empty() {
             self.flushed = self.next;
         }
-        barrier::confirm(warning, connection).await?;
+        barrier::confirm(self.target.lineage.durability, warning, connection).await?;
         self.answers(batch, applied, lost).await
     }
 
@@ -311,7 +311,7 @@ impl Writer {
                 let (mut connection, next) = self.target.succeed(&self.lane).await?;
                 // Numbers that are given out again would let another's rows pass for those of a lost attempt.
                 self.target.lineage.follow(self.flushed, next)?;
-                barrier::pass(&mut connection).await?;
+                barrier::pass(self.target.lineage.durability, &mut connection).await?;
                 // The barrier was a later one, and is flushed.
                 (self.next, self.flushed) = (next, next);
                 Ok(empty.insert(connection))
